@@ -1,0 +1,247 @@
+"""What every role's process shares: its boot, its wires, its mailbox loop, its heartbeat.
+
+A role is a subclass of `Role` named like its package (`roles/scheduler/actor.py` defines `Scheduler`). The
+supervisor starts it as `python -m stretto.roles.actor scheduler FD`, where FD is one end of a socket pair:
+the control edge, over which messages and ring descriptors come, and whose end of file means that the
+supervisor is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import importlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import uvloop
+
+from stretto.roles import config as configs
+from stretto.roles import messages as m
+from stretto.roles.metrics import Meter
+from stretto.shm.board import Board
+from stretto.shm.channel import Receiver, Sender
+
+HEARTBEAT_SECONDS = 1.0
+MAX_CONTROL_BYTES = 1 << 17
+MAX_FDS = 250
+_PR_SET_PDEATHSIG = 1
+
+_encoder = msgspec.msgpack.Encoder()
+_to_role = msgspec.msgpack.Decoder(m.ToRole)
+
+
+def edge(writer: str, reader: str) -> str:
+    """Name of the ring from one process to another, e.g. "scheduler.0>executor.0"."""
+    return f"{writer}>{reader}"
+
+
+class Context:
+    """A role's place in the graph: configuration, wires, wake-ups, board row."""
+
+    def __init__(self, boot: m.Boot, fds: list[int], control: socket.socket) -> None:
+        self.role, self.index = boot.role, boot.index
+        self.name = f"{boot.role}.{boot.index}"
+        self.config = configs.decode(boot.config)
+        self.run_dir = boot.run_dir
+        self.log = logging.getLogger(self.name)
+        self.stopping = False
+        self.grace = 0.0
+        self._control = control
+        self._senders: dict[str, Sender] = {}
+        self._receivers: dict[str, Receiver] = {}
+        self._wakeup = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        extras = fds[3 * len(boot.rings) :]
+        self.fds = dict(zip(boot.extra_fds, extras, strict=True))
+        self.board = Board(self.fds["board"])
+        self.meter = Meter(boot.role, self.board.row(self.name))
+        self.wire(boot.rings, fds)
+
+    # Wires. A role asks for its rings by the neighbour's name; the object stays the same when a
+    # neighbour is replaced, only the ring under it changes.
+
+    def sender(self, peer: str) -> Sender:
+        """The ring to `peer`, e.g. `ctx.sender("scheduler.0")`."""
+        return self._senders[edge(self.name, peer)]
+
+    def receiver(self, peer: str) -> Receiver:
+        """The ring from `peer`."""
+        return self._receivers[edge(peer, self.name)]
+
+    def endpoint(self, role: str, index: int) -> str:
+        """zmq address at which that role instance binds its PULL socket."""
+        return f"ipc://{self.run_dir}/{role}.{index}"
+
+    def wire(self, rings: list[m.RingWire], fds: list[int]) -> None:
+        """Take the given ring ends into use, replacing those of the same edge."""
+        for i, ring in enumerate(rings):
+            memory, items, space = fds[3 * i : 3 * i + 3]
+            table: dict[str, Any]
+            if ring.edge.startswith(self.name + ">"):
+                table, end, bell = self._senders, Sender(memory, items, space), space
+            else:
+                table, end, bell = self._receivers, Receiver(memory, items, space), items
+            old = table.get(ring.edge)
+            if old is None:
+                table[ring.edge] = end
+            else:
+                self._loop.remove_reader(old.bell_fd)
+                old.replace(end)
+            self._loop.add_reader(bell, self._on_bell, table[ring.edge])
+
+    def _on_bell(self, end: Sender | Receiver) -> None:
+        end.hear()
+        self._wakeup.set()
+
+    # Waking up.
+
+    async def wait(self) -> None:
+        """Sleep until a ring, the control edge or `wake` has something; may return early, never late."""
+        await self._wakeup.wait()
+        self._wakeup.clear()
+
+    def wake(self) -> None:
+        """Make `wait` return; for use on the loop's thread."""
+        self._wakeup.set()
+
+    def wake_from_thread(self) -> None:
+        """Make `wait` return; for use on any other thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._wakeup.set)
+
+    def tell(self, message: m.ToSupervisor) -> None:
+        """Send a control message to the supervisor."""
+        self._control.send(_encoder.encode(message))
+
+
+class Role:
+    """One actor. Subclasses fill in `open`, `turn` or `run`, and what to do when a neighbour dies."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+
+    async def open(self) -> dict[str, Any]:
+        """Load what the role needs. What it returns is shown by `stretto status`."""
+        return {}
+
+    def turn(self) -> None:
+        """Drain the inbox, do the work, send; never blocks."""
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        """Work until `ctx.stopping`."""
+        while not self.ctx.stopping:
+            self.turn()
+            await self.ctx.wait()
+
+    async def close(self) -> None:
+        """Let go of what `open` took."""
+
+    def rewired(self, edge: str) -> None:
+        """The ring of this edge was replaced by an empty one because the neighbour died."""
+
+    def peer_lost(self, role: str, index: int) -> None:
+        """A role died and what it held is gone (told to gateways only)."""
+
+
+async def _live(kind: Callable[[Context], Role], boot: m.Boot, fds: list[int], control: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ctx = Context(boot, fds, control)
+    role = kind(ctx)
+    facts = await role.open()
+
+    def on_control() -> None:
+        while (received := _receive(control)) is not None:
+            _obey(role, *received)
+        ctx.wake()
+
+    def beat() -> None:
+        ctx.board.beat(ctx.name, time.monotonic())
+        loop.call_later(HEARTBEAT_SECONDS, beat)
+
+    beat()
+    control.setblocking(False)
+    loop.add_reader(control.fileno(), on_control)
+    ctx.tell(m.Ready(facts))
+    try:
+        await role.run()
+    finally:
+        await role.close()
+
+
+def _obey(role: Role, message: m.ToRole, fds: list[int]) -> None:
+    match message:
+        case m.Rewire(rings):
+            role.ctx.wire(rings, fds)
+            for ring in rings:
+                role.rewired(ring.edge)
+        case m.PeerLost(peer, index):
+            role.peer_lost(peer, index)
+        case m.Stop(grace):
+            role.ctx.stopping, role.ctx.grace = True, grace
+        case m.Boot():
+            raise RuntimeError("a role boots once")
+
+
+def _receive(control: socket.socket) -> tuple[m.ToRole, list[int]] | None:
+    """Next control message and its descriptors, None when there is none yet; exits with the supervisor."""
+    try:
+        data, fds, _, _ = socket.recv_fds(control, MAX_CONTROL_BYTES, MAX_FDS)
+    except BlockingIOError:
+        return None
+    except ConnectionResetError:
+        data = b""
+    if not data:
+        os._exit(0)  # the supervisor is gone: nobody is left to answer to
+    return _to_role.decode(data), fds
+
+
+def die_with_parent() -> None:
+    """Ask the kernel for SIGKILL when the supervisor dies, for the case that the loop is stuck then."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def main() -> None:
+    """Entry point of every role's process: `python -m stretto.roles.actor ROLE FD`."""
+    role, fd = sys.argv[1], int(sys.argv[2])
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the supervisor, which stops us in order
+    control = socket.socket(fileno=fd)
+    received = _receive(control)
+    assert received is not None
+    boot, fds = received
+    assert isinstance(boot, m.Boot)
+    _title(boot)
+    config = configs.decode(boot.config)
+    logging.basicConfig(
+        level=config.log_level.upper(), format=f"%(levelname)s {boot.role}.{boot.index} %(message)s"
+    )
+    try:
+        module = importlib.import_module(f"stretto.roles.{role}.actor")
+        uvloop.run(_live(getattr(module, role.capitalize()), boot, fds, control))
+    except Exception as error:
+        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            control.setblocking(True)
+            control.send(_encoder.encode(m.Failed(f"{type(error).__name__}: {error}")))
+        sys.exit(1)
+
+
+def _title(boot: m.Boot) -> None:
+    import setproctitle
+
+    setproctitle.setproctitle(f"stretto: {boot.role}" + (f" {boot.index}" if boot.index else ""))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""One frozen configuration, resolved once by the supervisor and handed to every role.
+
+The fields *are* the command line: `supervisor.py` makes one option per field from its type, default and
+description. A field with `extra={"cli": False}` in its `Meta` is filled in by `resolve`, not by the user.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+Meta = msgspec.Meta
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything a role may want to know. Sizes are in tokens unless the name says otherwise."""
+
+    model: Annotated[str, Meta(description="Directory, .gguf file or hub id; empty: the embedded model.")] = ""
+
+    host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8000
+    uds: Annotated[str, Meta(description="Listen on this Unix socket instead of a port.")] = ""
+    api_key: Annotated[str, Meta(description="Require this bearer token on /v1 routes.")] = ""
+    served_model_name: Annotated[str, Meta(description="Name in the API; default: the model's own.")] = ""
+
+    max_model_len: Annotated[
+        int, Meta(ge=0, description="Context length, prompt and output together; 0: the model's own.")
+    ] = 0
+    max_seqs: Annotated[int, Meta(ge=1, le=4096, description="Sequences that run at once.")] = 64
+    max_batched_tokens: Annotated[
+        int, Meta(ge=1, description="Tokens per step, prompt chunks and decodes together.")
+    ] = 256
+    page_size: Annotated[int, Meta(ge=1, le=1024, description="Tokens per KV page.")] = 16
+    kv_memory: Annotated[
+        str, Meta(description="KV pool, as 512MiB, 2GiB or 4096tokens; empty: chosen from free memory.")
+    ] = ""
+    prefix_cache: Annotated[bool, Meta(description="Reuse the KV of earlier prompts and answers.")] = True
+    overlap: Annotated[bool, Meta(description="Plan one step ahead of the device.")] = True
+
+    device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="Where the model runs.")] = "auto"
+    dtype: Annotated[
+        Literal["auto", "float32", "float16", "bfloat16"],
+        Meta(description="Compute type; auto: float32 on cpu, the model's own on cuda."),
+    ] = "auto"
+    threads: Annotated[int, Meta(ge=0, description="Compute threads on cpu; 0: one per core.")] = 0
+
+    gateways: Annotated[int, Meta(ge=1, le=64, description="Gateway processes.")] = 1
+    tokenizers: Annotated[int, Meta(ge=1, le=64, description="Tokenizer processes.")] = 1
+    detokenizers: Annotated[int, Meta(ge=1, le=64, description="Detokenizer processes.")] = 1
+
+    max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body accepted.")] = 8 << 20
+    ready_timeout: Annotated[float, Meta(gt=0, description="Seconds a role may take to become ready.")] = 600.0
+    heartbeat_timeout: Annotated[
+        float, Meta(gt=0, description="Seconds without a heartbeat after which a role is replaced.")
+    ] = 30.0
+    grace: Annotated[float, Meta(ge=0, description="Seconds that running requests get at shutdown.")] = 5.0
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="How much the roles log.")
+    ] = "warning"
+
+    # Filled in by the supervisor.
+    model_dir: Annotated[str, Meta(description="", extra={"cli": False})] = ""
+    """Local directory in Hugging Face layout: config.json, tokenizer.json, *.safetensors."""
+    cache_dir: Annotated[str, Meta(description="", extra={"cli": False})] = ""
+    """Where prepared models and compiled kernels are kept between starts."""
+
+
+def encode(config: Config) -> bytes:
+    """Config as msgpack, for `messages.Boot`."""
+    return msgspec.msgpack.encode(config)
+
+
+def decode(data: bytes) -> Config:
+    """The inverse of `encode`."""
+    return msgspec.msgpack.decode(data, type=Config)

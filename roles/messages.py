@@ -1,0 +1,394 @@
+"""The protocol's dictionary: every message of every edge, grouped by edge.
+
+    gateway ──zmq──▶ tokenizer ──ring──▶ scheduler ──ring──▶ executor
+       ▲ ▲───zmq─────────┘                 ▲    │  ◀──ring──────┘
+       └─zmq── detokenizer ◀────ring───────┼────┘
+                    └────────ring──────────┘
+    supervisor ⇄ every role: one SEQPACKET socket each (the control edge)
+
+Rules of the house:
+
+* A request is named by its `uid`, a 63-bit integer that the gateway makes and never reuses, so that a
+  late message about a dead request can be recognised and dropped.
+* Every uid that a gateway submits ends in exactly one terminal message to that gateway: `Rejected` from
+  the tokenizer, or an event with `finish_reason` set from the detokenizer.
+* Per-step messages are `array_like` and carry int32/int64 little-endian buffers as `bytes`
+  (`numpy.frombuffer` reads them without a copy). New fields go last and have defaults.
+* Times are `time.monotonic()` seconds, which on Linux all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+# ── Values that several edges share ──────────────────────────────────────────────────────────────
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a user may ask of sampling; validated where it enters, in the gateway or in `LLM`.
+
+    The defaults are OpenAI's: temperature 1, nothing filtered. `temperature=0` is greedy.
+    """
+
+    max_tokens: int | None = None
+    """Upper bound on generated tokens; None means as many as the context and the KV pool allow."""
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    """Keep the k most likely tokens; 0 or -1 keeps all."""
+    min_p: float = 0.0
+    """Drop tokens less likely than `min_p` times the likeliest."""
+    seed: int | None = None
+    """The same seed and prompt give the same tokens, whatever else runs; None draws a fresh seed."""
+    stop: tuple[str, ...] = ()
+    """Strings that end the output; the stop string itself is cut off."""
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+
+
+class Fault(msgspec.Struct, frozen=True, array_like=True):
+    """Why a request failed, in the terms of OpenAI's error object."""
+
+    status: int
+    """The HTTP status a gateway answers with when nothing has been sent yet."""
+    message: str
+    type: str = "invalid_request_error"
+    param: str | None = None
+    code: str | None = None
+
+
+# ── gateway → tokenizer (zmq PUSH → PULL, one socket per tokenizer) ──────────────────────────────
+
+
+class Submit(msgspec.Struct, tag="submit", frozen=True):
+    """A syntactically valid request; ends with `Rejected` or with a terminal `Event`."""
+
+    uid: int
+    gateway: int
+    """Index of the gateway that waits for the events."""
+    arrived: float
+    params: SamplingParams
+    prompt: str | list[int] | None = None
+    """Text, or token ids; None when `messages` is given."""
+    messages: list[dict[str, Any]] | None = None
+    """Chat turns for the model's template; content is a string by now."""
+    template_kwargs: dict[str, Any] = {}
+    add_generation_prompt: bool = True
+    stream: bool = False
+    """False: the detokenizer keeps the text and sends one terminal event."""
+    echo_prompt_ids: bool = False
+    """True: the terminal event carries the prompt's token ids (`return_token_ids`)."""
+
+
+class Cancel(msgspec.Struct, tag="cancel", frozen=True):
+    """The client is gone or asked for it: free the request. Unknown uids are ignored.
+
+    Sent to the tokenizer that got the `Submit`, so that it cannot overtake it; forwarded as `Abort`.
+    """
+
+    uid: int
+
+
+ToTokenizer = Submit | Cancel
+
+
+# ── tokenizer → gateway, detokenizer → gateway (zmq PUSH → PULL, one socket per gateway) ─────────
+
+
+class Rejected(msgspec.Struct, tag="rejected", frozen=True):
+    """The tokenizer refuses the request; the scheduler never hears of it. Terminal."""
+
+    uid: int
+    fault: Fault
+
+
+class Usage(msgspec.Struct, frozen=True, array_like=True):
+    """Token counts of one request. `cached_tokens` of the prompt's tokens came from the prefix cache."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+class Event(msgspec.Struct, frozen=True, array_like=True):
+    """Progress of one request, in order. The one with `finish_reason` is terminal and carries `usage`.
+
+    Streaming: each event brings the text that became certain since the last one. Not streaming: one event.
+    """
+
+    uid: int
+    index: int
+    """Tokens delivered before this event, so that a repeated event can be recognised."""
+    text: str
+    token_ids: bytes = b""
+    """int32: the ids of this event's tokens, those without visible text included, a stop token too."""
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+    """The stop string or stop token id that matched; None for the model's own end of sequence."""
+    usage: Usage | None = None
+    fault: Fault | None = None
+    """Set when `finish_reason` is "error"."""
+    prompt_ids: bytes = b""
+    """int32: the prompt, on the terminal event of a request with `echo_prompt_ids`."""
+
+
+class Events(msgspec.Struct, tag="events", frozen=True):
+    """All that one step brought for the requests of one gateway."""
+
+    events: list[Event]
+
+
+ToGateway = Rejected | Events
+
+
+# ── tokenizer → scheduler (ring, one per tokenizer) ──────────────────────────────────────────────
+
+
+class Sampling(msgspec.Struct, frozen=True, array_like=True):
+    """The part of `SamplingParams` the device needs; every field resolved."""
+
+    temperature: float = 0.0
+    """0 is greedy."""
+    top_k: int = 0
+    """0 keeps all."""
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+    """Unsigned 64-bit; the key of the counter-based generator, whose counter is the token's position."""
+
+
+class Output(msgspec.Struct, frozen=True, array_like=True):
+    """What the detokenizer needs to know; the scheduler passes it on unread."""
+
+    gateway: int
+    stream: bool
+    stop: tuple[str, ...] = ()
+    include_stop: bool = False
+    skip_special: bool = True
+    context_ids: bytes = b""
+    """int32: the prompt's last few ids, so that the first token's leading space comes out right."""
+    prompt_ids: bytes = b""
+    """int32: the whole prompt, only where the client asked for it back."""
+
+
+class Request(msgspec.Struct, tag="request", frozen=True, array_like=True):
+    """A request in tokens, valid by itself; whether it fits the KV pool only the scheduler knows."""
+
+    uid: int
+    arrived: float
+    prompt_ids: bytes
+    """int32, at least one token."""
+    max_tokens: int | None
+    """At least 1; None: as many as the context and the pool allow."""
+    stop_ids: tuple[int, ...]
+    """Token ids that end the output: the model's own (unless `ignore_eos`), then the client's."""
+    sampling: Sampling
+    output: Output
+    silent_stop_ids: tuple[int, ...] = ()
+    """Those of `stop_ids` that are the model's own, reported with `stop_reason` None."""
+
+
+class Abort(msgspec.Struct, tag="abort", frozen=True, array_like=True):
+    """End a request wherever it is; it still ends with one `End`. Unknown uids are ignored."""
+
+    uid: int
+
+
+ToScheduler = Request | Abort
+
+
+# ── scheduler → detokenizer (ring, one per detokenizer; a request stays with uid % detokenizers) ─
+
+
+class Open(msgspec.Struct, frozen=True, array_like=True):
+    """Announces a request before its first token, or before its `End` if it never has one."""
+
+    uid: int
+    prompt_tokens: int
+    output: Output
+
+
+class End(msgspec.Struct, frozen=True, array_like=True):
+    """No more tokens for this request. Its last token, if any, came with this message or an earlier one."""
+
+    uid: int
+    reason: FinishReason
+    stop_id: int | None = None
+    """The token that ended the output, which is the last token sent; its text is not shown."""
+    silent: bool = False
+    """The stop token is the model's own end of sequence: `stop_reason` stays None."""
+    cached_tokens: int = 0
+    fault: Fault | None = None
+
+
+class Tokens(msgspec.Struct, tag="tokens", frozen=True, array_like=True):
+    """What one step brought: handled in the order opens, tokens, ends."""
+
+    opens: list[Open] = []
+    uids: bytes = b""
+    """int64[n]"""
+    ids: bytes = b""
+    """int32[n]: one new token for each uid; a uid appears once per message."""
+    indices: bytes = b""
+    """int32[n]: how many tokens the request had generated before this one."""
+    ends: list[End] = []
+
+
+# ── detokenizer → scheduler (ring) ───────────────────────────────────────────────────────────────
+
+
+class StopHit(msgspec.Struct, tag="stop_hit", frozen=True, array_like=True):
+    """A stop string matched: the gateway has its terminal event already; free these requests silently."""
+
+    uids: list[int]
+
+
+# ── scheduler → executor (ring): the step protocol ───────────────────────────────────────────────
+
+
+class Admit(msgspec.Struct, frozen=True, array_like=True):
+    """Occupy a slot, overwriting whatever it held."""
+
+    slot: int
+    length: int
+    """Tokens whose keys and values the pages already hold."""
+    pages: bytes
+    """int32: the slot's block table so far, in order of position."""
+    sampling: Sampling
+
+
+class Plan(msgspec.Struct, tag="plan", frozen=True, array_like=True):
+    """One step, as deltas to the slot state that the executor owns.
+
+    Effects happen in the order of the fields: admits, copies, growth, then one forward pass over all
+    chunks (in order) and all decodes (in order). A slot appears at most once among chunks and decodes.
+    A chunk row feeds its `count` ids at positions [length, length + count); a decode row feeds the token
+    that the slot sampled last, which may still be on the device, at position `length`.
+    """
+
+    step: int
+    """1, 2, 3 ... since the executor's rings were made."""
+    admits: list[Admit] = []
+    copies: bytes = b""
+    """int32[n, 2]: (source, destination) whole pages, copied before the forward pass."""
+    growth: bytes = b""
+    """int32[n, 2]: (slot, page) appended to the slot's block table."""
+    chunks: bytes = b""
+    """int32[n, 3]: (slot, count, samples): `samples` is 1 where the chunk is the prompt's last."""
+    chunk_ids: bytes = b""
+    """int32: the chunks' token ids, concatenated."""
+    decodes: bytes = b""
+    """int32[n]: slots that feed one token and sample the next."""
+    cold: bool = False
+    """No request was alive before this plan: the device's gap before it is not idleness."""
+
+
+# ── executor → scheduler (ring) ──────────────────────────────────────────────────────────────────
+
+
+class Hello(msgspec.Struct, tag="hello", frozen=True, array_like=True):
+    """First record of a fresh ring: what the device offers. The scheduler plans nothing before it."""
+
+    pages: int
+    """KV pages in the pool, numbered 0 .. pages - 1, all of them usable."""
+
+
+class Clock(msgspec.Struct, frozen=True, array_like=True):
+    """When a step happened, in `time.monotonic()` seconds."""
+
+    queued: float
+    """The plan was handed to the device's stream."""
+    started: float
+    ended: float
+    idle: float
+    """Seconds the device waited before this step although there was work; 0 for a cold plan."""
+
+
+class Result(msgspec.Struct, tag="result", frozen=True, array_like=True):
+    """The outcome of one plan, in plan order; every plan gets exactly one."""
+
+    step: int
+    tokens: bytes
+    """int32: one token for each chunk row that samples, then one for each decode row."""
+    clock: Clock
+
+
+ToSchedulerFromExecutor = Hello | Result
+
+
+# ── control: supervisor → role (SEQPACKET; ring descriptors travel beside the message) ───────────
+
+
+class RingWire(msgspec.Struct, frozen=True):
+    """One end of a ring. Its three descriptors ride along: memory, items bell, space bell, in wire order."""
+
+    edge: str
+    """"scheduler.0>executor.0": writer, reader."""
+
+
+class Boot(msgspec.Struct, tag="boot", frozen=True):
+    """First message to a child: who it is and how it is wired."""
+
+    role: str
+    index: int
+    config: bytes
+    """The resolved `Config`, msgpack."""
+    run_dir: str
+    """Private 0700 directory that holds the zmq sockets of this launch."""
+    rings: list[RingWire]
+    extra_fds: list[str] = []
+    """Names of further descriptors after the rings': "board", "listen"."""
+
+
+class Rewire(msgspec.Struct, tag="rewire", frozen=True):
+    """A neighbour died: these fresh rings replace the old ones, whose contents are lost."""
+
+    rings: list[RingWire]
+
+
+class PeerLost(msgspec.Struct, tag="peer_lost", frozen=True):
+    """To gateways: this role instance died, and what it held is gone."""
+
+    role: str
+    index: int
+
+
+class Stop(msgspec.Struct, tag="stop", frozen=True):
+    """Finish and exit. The role has `grace` seconds before SIGTERM, then SIGKILL."""
+
+    grace: float
+
+
+ToRole = Boot | Rewire | PeerLost | Stop
+
+
+# ── control: role → supervisor ───────────────────────────────────────────────────────────────────
+
+
+class Progress(msgspec.Struct, tag="progress", frozen=True):
+    """What a booting role is doing, for the person who waits."""
+
+    text: str
+
+
+class Ready(msgspec.Struct, tag="ready", frozen=True):
+    """The role serves from now on."""
+
+    facts: dict[str, Any] = {}
+    """Shown by `stretto status`, e.g. {"pages": 4096}."""
+
+
+class Failed(msgspec.Struct, tag="failed", frozen=True):
+    """The role cannot go on; its own words. It exits after this."""
+
+    error: str
+
+
+ToSupervisor = Progress | Ready | Failed

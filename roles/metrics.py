@@ -1,0 +1,102 @@
+"""The dictionary of metrics, and the means to count them on the shared board.
+
+Every role process owns one row of the board (`shm.board`), a memory page that the supervisor keeps: counting
+is one addition, a restarted role goes on where its predecessor stopped, and any gateway can answer `/metrics`
+and `/health` for the whole graph without asking anyone.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+
+class Metric(NamedTuple):
+    """One metric of a role; its name on `/metrics` is `stretto_` + `name`."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def cells(self) -> int:
+        """Board cells it takes: buckets, overflow and sum for a histogram, else one."""
+        return len(self.buckets) + 2 if self.kind == "histogram" else 1
+
+
+METRICS: dict[str, tuple[Metric, ...]] = {
+    "gateway": (
+        Metric("requests_total", "counter", "Requests accepted for work by the gateway."),
+        Metric("requests_finished_total", "counter", "Requests that ended with stop or length."),
+        Metric("requests_failed_total", "counter", "Requests that ended with an error."),
+        Metric("requests_cancelled_total", "counter", "Requests whose client left or cancelled."),
+        Metric("requests_live", "gauge", "Requests between acceptance and terminal event."),
+        Metric("connections_live", "gauge", "Open WebSocket connections."),
+        Metric("time_to_first_token_seconds", "histogram", "Arrival to first text (TTFT).", SECONDS),
+        Metric("inter_token_latency_seconds", "histogram", "Between streamed events (ITL).", SECONDS),
+        Metric("request_latency_seconds", "histogram", "Arrival to terminal event (E2E).", SECONDS),
+    ),
+    "tokenizer": (
+        Metric("prompts_total", "counter", "Prompts tokenized."),
+        Metric("prompts_rejected_total", "counter", "Prompts refused before the scheduler."),
+    ),
+    "scheduler": (
+        Metric("steps_total", "counter", "Steps whose result came back."),
+        Metric("steps_followed_total", "counter", "Steps that followed another while there was work."),
+        Metric("steps_ahead_total", "counter", "Of those, steps queued before the one ahead had ended."),
+        Metric("device_busy_seconds_total", "counter", "Seconds the device computed."),
+        Metric("device_idle_seconds_total", "counter", "Seconds the device waited while there was work."),
+        Metric("prompt_tokens_total", "counter", "Prompt tokens of admitted requests."),
+        Metric("cached_tokens_total", "counter", "Of those, tokens found in the prefix cache."),
+        Metric("generated_tokens_total", "counter", "Tokens generated and kept."),
+        Metric("wasted_tokens_total", "counter", "Tokens computed after a stop that was learnt a step late."),
+        Metric("retractions_total", "counter", "Sequences put back for want of pages."),
+        Metric("requests_running", "gauge", "Requests that hold a slot."),
+        Metric("requests_waiting", "gauge", "Requests in the queue."),
+        Metric("kv_pages_free", "gauge", "KV pages that hold nothing."),
+        Metric("kv_pages_cached", "gauge", "KV pages held by the prefix cache alone."),
+        Metric("kv_pages_owned", "gauge", "KV pages that running sequences use."),
+        Metric("kv_pages", "gauge", "KV pages in the pool."),
+    ),
+    "executor": (),
+    "detokenizer": (Metric("streams_live", "gauge", "Requests the detokenizer keeps text for."),),
+}
+
+FIRST_CELL = 8
+"""Cells before it are the row's head, which `shm.board` names."""
+
+
+def offsets(role: str) -> dict[str, tuple[int, Metric]]:
+    """Where each metric of a role starts on its board row."""
+    at, table = FIRST_CELL, {}
+    for metric in METRICS[role]:
+        table[metric.name] = (at, metric)
+        at += metric.cells
+    return table
+
+
+class Meter:
+    """Counts the metrics of one role on its board row, a writable `memoryview` of doubles."""
+
+    def __init__(self, role: str, row: memoryview) -> None:
+        self._row = row
+        self._table = offsets(role)
+        self._at = {name: at for name, (at, _) in self._table.items()}
+
+    def add(self, name: str, amount: float = 1.0) -> None:
+        self._row[self._at[name]] += amount
+
+    def set(self, name: str, value: float) -> None:
+        self._row[self._at[name]] = value
+
+    def observe(self, name: str, value: float) -> None:
+        """Add one value to a histogram: its bucket (`value <= bound`) and the sum."""
+        at, metric = self._table[name]
+        bucket = sum(value > bound for bound in metric.buckets)
+        self._row[at + bucket] += 1
+        self._row[at + len(metric.buckets) + 1] += value
+
+    def value(self, name: str) -> float:
+        return self._row[self._at[name]]
