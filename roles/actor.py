@@ -36,6 +36,11 @@ MAX_CONTROL_BYTES = 1 << 17
 MAX_FDS = 250
 _PR_SET_PDEATHSIG = 1
 
+
+class SetupError(Exception):
+    """A role cannot start for a reason its user can mend; the message says how. Shown without a traceback."""
+
+
 _encoder = msgspec.msgpack.Encoder()
 _to_role = msgspec.msgpack.Decoder(m.ToRole)
 
@@ -229,12 +234,19 @@ def main() -> None:
     try:
         module = importlib.import_module(f"stretto.roles.{role}.actor")
         uvloop.run(_live(getattr(module, role.capitalize()), boot, fds, control))
+    except SetupError as error:
+        _confess(control, str(error))
     except Exception as error:
         traceback.print_exc()
-        with contextlib.suppress(OSError):
-            control.setblocking(True)
-            control.send(_encoder.encode(m.Failed(f"{type(error).__name__}: {error}")))
-        sys.exit(1)
+        _confess(control, f"{type(error).__name__}: {error}")
+
+
+def _confess(control: socket.socket, error: str) -> None:
+    """Tell the supervisor why we die, and die."""
+    with contextlib.suppress(OSError):
+        control.setblocking(True)
+        control.send(_encoder.encode(m.Failed(error[:4000])))
+    sys.exit(1)
 
 
 def _title(boot: m.Boot) -> None:

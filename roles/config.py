@@ -45,9 +45,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = "auto"
     threads: Annotated[int, Meta(ge=0, description="Compute threads on cpu; 0: one per core.")] = 0
 
-    gateways: Annotated[int, Meta(ge=1, le=64, description="Gateway processes.")] = 1
-    tokenizers: Annotated[int, Meta(ge=1, le=64, description="Tokenizer processes.")] = 1
-    detokenizers: Annotated[int, Meta(ge=1, le=64, description="Detokenizer processes.")] = 1
+    gateways: Annotated[int, Meta(ge=1, le=16, description="Gateway processes.")] = 1
+    tokenizers: Annotated[int, Meta(ge=1, le=16, description="Tokenizer processes.")] = 1
+    detokenizers: Annotated[int, Meta(ge=1, le=16, description="Detokenizer processes.")] = 1
 
     max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body accepted.")] = 8 << 20
     ready_timeout: Annotated[float, Meta(gt=0, description="Seconds a role may take to become ready.")] = 600.0
