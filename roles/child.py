@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -20,7 +21,7 @@ import msgspec
 
 from stretto.roles import messages as m
 from stretto.roles.actor import MAX_CONTROL_BYTES
-from stretto.shm.board import Board, State
+from stretto.shm.board import PID, RESTARTS, STARTED, Board, State
 
 MAX_DEATHS = 6
 """Deaths in a row, none of them after `STABLE_SECONDS` of service, after which a role is given up."""
@@ -45,6 +46,8 @@ class Child:
         self.since = 0.0
         """When it entered its state, `time.monotonic()`."""
         self.deaths = 0
+        self.gone = asyncio.Event()
+        """Set while there is no process."""
         self.process: subprocess.Popen[bytes] | None = None
         self.control: socket.socket | None = None
         self.pidfd = -1
@@ -77,11 +80,13 @@ class Child:
             process_group=0,  # Ctrl-C in the terminal is the supervisor's alone
         )
         theirs.close()
+        self.gone.clear()
         ours.setblocking(False)
         self.control, self.pidfd = ours, os.pidfd_open(self.process.pid)
         self.error, self.facts = "", {}
         self.state = State.STARTING
-        self._board.set_started(self.name, self.process.pid, self.since)
+        row = self._board.row(self.name)
+        row[PID], row[STARTED] = self.process.pid, self.since
         self.send(boot, fds)
 
     def send(self, message: m.ToRole, fds: list[int] | None = None) -> None:
@@ -119,6 +124,7 @@ class Child:
         if self.state is State.READY and time.monotonic() - self.since > STABLE_SECONDS:
             self.deaths = 0
         self.process = self.control = None
+        self.gone.set()
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
         return self.error or f"exited with status {code}"
@@ -126,7 +132,7 @@ class Child:
     def mourn(self) -> float | None:
         """Count a death; returns the seconds to wait before the next start, None when it is given up."""
         self.deaths += 1
-        self._board.add_restart(self.name)
+        self._board.row(self.name)[RESTARTS] += 1
         if self.deaths >= MAX_DEATHS:
             self.state = State.FATAL
             return None
