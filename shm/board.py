@@ -1,0 +1,98 @@
+"""The board: one row of float64 cells per process, in shared memory, readable by all at any time.
+
+A row begins with eight head cells; the process's metrics follow. Every cell has one writer: the
+supervisor stores state, pid, restarts and start time, the process itself its heartbeat and metrics. A cell is
+one aligned 8-byte store (`shm.ring` says why), so nobody sees half a value; between cells there is no order.
+
+The row's names stand in the memory too: a process needs the descriptor and nothing else.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from stretto.shm import memory
+
+STATE, PID, RESTARTS, HEARTBEAT, STARTED = range(5)
+"""Head cells. HEARTBEAT and STARTED are `time.monotonic()` seconds."""
+HEAD_CELLS = 8
+
+_MAGIC = int.from_bytes(b"stretboa", "little")
+_ROWS, _COLUMNS = 1, 2
+"""Words of the header, after the magic; names follow, then the cells."""
+_NAME_BYTES = 64
+
+
+class State(IntEnum):
+    """Where a child is in its life; zero, what a fresh board says, is DOWN."""
+
+    DOWN = 0
+    STARTING = 1
+    READY = 2
+    BACKOFF = 3
+    STOPPING = 4
+    FATAL = 5
+
+
+class Board:
+    """A view of the board. Does not keep `fd`; raises ValueError where that is not a board."""
+
+    def __init__(self, fd: int) -> None:
+        self._map = memory.attach(fd)
+        with memoryview(self._map) as raw, raw.cast("Q") as words:
+            if words[0] != _MAGIC:
+                raise ValueError(f"descriptor {fd} is not a board of this version of Stretto")
+            rows, columns = words[_ROWS], words[_COLUMNS]
+        self.names = [self._name(i) for i in range(rows)]
+        """One per row, in order."""
+        cells = memoryview(self._map).cast("d")
+        first = _NAME_BYTES * (1 + rows) // 8
+        self._rows = {
+            name: cells[first + i * columns : first + (i + 1) * columns] for i, name in enumerate(self.names)
+        }
+
+    @staticmethod
+    def create(rows: list[str], columns: int = 128) -> int:
+        """Descriptor of a fresh board, all cells zero. `columns` counts the head cells too, by eights."""
+        if columns < HEAD_CELLS or columns % 8:
+            raise ValueError(
+                f"a board's columns must be a multiple of 8, at least {HEAD_CELLS}, not {columns}"
+            )
+        if len(set(rows)) < len(rows):
+            raise ValueError(f"a board's row names must differ: {rows}")
+        names = [name.encode() for name in rows]
+        if any(len(name) > _NAME_BYTES for name in names):
+            raise ValueError(f"a board's row names must fit into {_NAME_BYTES} bytes: {rows}")
+        fd = memory.create("board", _NAME_BYTES * (1 + len(rows)) + 8 * columns * len(rows))
+        with memory.attach(fd) as page, memoryview(page) as raw, raw.cast("Q") as words:
+            words[0], words[_ROWS], words[_COLUMNS] = _MAGIC, len(rows), columns
+            for i, name in enumerate(names, 1):
+                page[i * _NAME_BYTES : i * _NAME_BYTES + len(name)] = name
+        return fd
+
+    def _name(self, row: int) -> str:
+        at = (row + 1) * _NAME_BYTES
+        return self._map[at : at + _NAME_BYTES].rstrip(b"\0").decode()
+
+    def row(self, name: str) -> memoryview[float]:
+        """The cells of one process, float64, writable. Raises KeyError for a name that has no row."""
+        return self._rows[name]
+
+    def beat(self, name: str, now: float) -> None:
+        """Say that the process's own loop turns; `now` is `time.monotonic()`."""
+        self._rows[name][HEARTBEAT] = now
+
+    def state(self, name: str) -> State:
+        """What the supervisor thinks of the process."""
+        return State(int(self._rows[name][STATE]))
+
+    def set_state(self, name: str, state: State) -> None:
+        """For the supervisor only."""
+        self._rows[name][STATE] = state
+
+    def close(self) -> None:
+        """Unmap; rows handed out must not be used afterwards."""
+        for row in self._rows.values():
+            row.release()
+        self._rows.clear()
+        self._map.close()
