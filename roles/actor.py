@@ -159,7 +159,9 @@ class Role:
         """A role died and what it held is gone (told to gateways only)."""
 
 
-async def _live(kind: Callable[[Context], Role], boot: m.Boot, fds: list[int], control: socket.socket) -> None:
+async def _live(
+    kind: Callable[[Context], Role], boot: m.Boot, fds: list[int], control: socket.socket
+) -> None:
     loop = asyncio.get_running_loop()
     ctx = Context(boot, fds, control)
     role = kind(ctx)

@@ -1,8 +1,8 @@
 """One child process of the supervisor: its life as a state machine, and the control edge to it.
 
-    down ──spawn──▶ starting ──Ready──▶ ready ──stop──▶ stopping ──exit──▶ down
-                       │                  │
-                       └──exit, wedge─────┴──▶ backoff ──spawn──▶ starting      (too often: fatal)
+down ──spawn──▶ starting ──Ready──▶ ready ──stop──▶ stopping ──exit──▶ down
+                   │                  │
+                   └──exit, wedge─────┴──▶ backoff ──spawn──▶ starting      (too often: fatal)
 """
 
 from __future__ import annotations

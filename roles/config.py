@@ -16,7 +16,9 @@ Meta = msgspec.Meta
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything a role may want to know. Sizes are in tokens unless the name says otherwise."""
 
-    model: Annotated[str, Meta(description="Directory, .gguf file or hub id; empty: the embedded model.")] = ""
+    model: Annotated[str, Meta(description="Directory, .gguf file or hub id; empty: the embedded model.")] = (
+        ""
+    )
 
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8000
@@ -50,7 +52,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     detokenizers: Annotated[int, Meta(ge=1, le=16, description="Detokenizer processes.")] = 1
 
     max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body accepted.")] = 8 << 20
-    ready_timeout: Annotated[float, Meta(gt=0, description="Seconds a role may take to become ready.")] = 600.0
+    ready_timeout: Annotated[float, Meta(gt=0, description="Seconds a role may take to become ready.")] = (
+        600.0
+    )
     heartbeat_timeout: Annotated[
         float, Meta(gt=0, description="Seconds without a heartbeat after which a role is replaced.")
     ] = 30.0

@@ -45,7 +45,9 @@ def test_an_empty_prompt(server):
 
 def test_a_lone_surrogate(server):
     body = b'{"model": "' + MODEL.encode() + b'", "prompt": "a\\ud800b"}'
-    answer = httpx.post(server.url + "/v1/completions", content=body, headers={"Content-Type": "application/json"})
+    answer = httpx.post(
+        server.url + "/v1/completions", content=body, headers={"Content-Type": "application/json"}
+    )
     assert answer.status_code == 400
 
 

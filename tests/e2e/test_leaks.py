@@ -36,7 +36,13 @@ def wait_for(condition, server):
 
 def post(server, **fields):
     """Send a completion request on a bare socket and return the socket, the answer unread."""
-    body = {"model": "SmolLM2-135M-Instruct", "temperature": 0, "max_tokens": 400, "ignore_eos": True, **fields}
+    body = {
+        "model": "SmolLM2-135M-Instruct",
+        "temperature": 0,
+        "max_tokens": 400,
+        "ignore_eos": True,
+        **fields,
+    }
     data = json.dumps(body).encode()
     host, port = server.url.removeprefix("http://").split(":")
     sock = socket.create_connection((host, int(port)))
@@ -48,7 +54,9 @@ def post(server, **fields):
 def assert_nothing_is_left(server, pids):
     metrics = wait_for(at_rest, server)
     assert metrics["stretto_kv_pages_owned"] == 0
-    assert metrics["stretto_kv_pages_free"] + metrics["stretto_kv_pages_cached"] == metrics["stretto_kv_pages"]
+    assert (
+        metrics["stretto_kv_pages_free"] + metrics["stretto_kv_pages_cached"] == metrics["stretto_kv_pages"]
+    )
     assert {title: process.pid for title, process in server.family().items()} == pids
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from conftest import Server
+from e2e.serving import Server
 
 PROMPT = "Once upon a time"
 
@@ -27,7 +27,11 @@ def wait_for_death_and_return(server, title, old):
     while True:
         assert time.monotonic() < deadline
         process = server.family().get(title)
-        if process is not None and process.pid != old and httpx.get(server.url + "/health").status_code == 200:
+        if (
+            process is not None
+            and process.pid != old
+            and httpx.get(server.url + "/health").status_code == 200
+        ):
             return
         time.sleep(0.05)
 

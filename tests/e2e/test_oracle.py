@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 import torch
-from prompts import PROMPTS
+from e2e.prompts import PROMPTS
 from transformers import AutoModelForCausalLM
 
 TOKENS = 64
@@ -71,7 +71,9 @@ def test_a_stream_carries_the_same_tokens(server, alone):
         assert streamed == answer_ids
 
 
-@pytest.mark.parametrize(("chunk", "page_size", "seqs"), [(1, 16, 1), (1, 1, 1), (7, 1, 4), (7, 16, 4), (64, 1, 20), (64, 16, 20)])
+@pytest.mark.parametrize(
+    ("chunk", "page_size", "seqs"), [(1, 16, 1), (1, 1, 1), (7, 1, 4), (7, 16, 4), (64, 1, 20), (64, 16, 20)]
+)
 def test_chunk_and_page_size_do_not_change_the_tokens(start, alone, chunk, page_size, seqs):
     server = start(
         "--max-batched-tokens", str(chunk), "--page-size", str(page_size), "--max-seqs", str(seqs),

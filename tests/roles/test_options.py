@@ -39,7 +39,9 @@ def test_every_public_field_has_help() -> None:
         assert ("--" + field.name.replace("_", "-") in text) == public
 
 
-@pytest.mark.parametrize("args", [["--port", "70000"], ["--max-seqs", "0"], ["--device", "abacus"], ["--grace", "-1"]])
+@pytest.mark.parametrize(
+    "args", [["--port", "70000"], ["--max-seqs", "0"], ["--device", "abacus"], ["--grace", "-1"]]
+)
 def test_a_value_out_of_bounds_is_refused(args: list[str]) -> None:
     result = CliRunner().invoke(command, args)
     assert result.exit_code == 2

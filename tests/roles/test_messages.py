@@ -1,0 +1,57 @@
+"""The dictionary: every edge's union decodes what its writers encode, and nothing else."""
+
+import msgspec
+import pytest
+
+from stretto.roles import messages as m
+
+EDGES = [
+    m.ToTokenizer,
+    m.ToGateway,
+    m.ToScheduler,
+    m.ToSchedulerFromExecutor,
+    m.ToRole,
+    m.ToSupervisor,
+    m.Tokens,
+]
+SAMPLES = [
+    (m.ToTokenizer, m.Submit(1, 0, 2.5, m.SamplingParams(stop=("x",)), prompt=[1, 2])),
+    (m.ToTokenizer, m.Cancel(1)),
+    (m.ToGateway, m.Rejected(1, m.Fault(400, "too long"))),
+    (m.ToGateway, m.Events([m.Event(1, 0, "hi", b"", "stop", 7, m.Usage(1, 2))])),
+    (m.ToScheduler, m.Request(1, 0.5, b"\0" * 4, 3, (2,), m.Sampling(), m.Output(0, True))),
+    (m.ToScheduler, m.Abort(9)),
+    (m.Tokens, m.Tokens([m.Open(1, 4, m.Output(0, False))], b"1", b"2", b"3", [m.End(1, "length")])),
+    (m.StopHit, m.StopHit([1, 2])),
+    (m.Plan, m.Plan(1, [m.Admit(0, 0, b"", m.Sampling())], decodes=b"0000", cold=True)),
+    (m.ToSchedulerFromExecutor, m.Hello(12)),
+    (m.ToSchedulerFromExecutor, m.Result(1, b"", m.Clock(0.0, 1.0, 2.0, 0.0))),
+    (m.ToRole, m.Boot("scheduler", 0, b"", "/run", [m.RingWire("a.0>b.0")])),
+    (m.ToRole, m.PeerLost("tokenizer", 1)),
+    (m.ToSupervisor, m.Ready({"pages": 1})),
+    (m.ToSupervisor, m.Failed("why")),
+]
+
+
+@pytest.mark.parametrize(("edge", "message"), SAMPLES)
+def test_a_message_survives_its_edge(edge, message):
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=edge) == message
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize(
+    "garbage", [b"", b"\xc1", b"\x93\x01\x02\x03", msgspec.msgpack.encode({"type": "no such"})]
+)
+def test_garbage_is_refused(edge, garbage):
+    with pytest.raises(msgspec.MsgspecError):
+        msgspec.msgpack.decode(garbage, type=edge)
+
+
+def test_a_steady_decode_plan_is_a_few_bytes_per_sequence():
+    plan = m.Plan(10**6, decodes=bytes(4 * 256))
+    assert len(msgspec.msgpack.encode(plan)) < 5 * 256
+
+
+def test_an_unknown_sampling_field_is_refused_by_name():
+    with pytest.raises(msgspec.ValidationError, match="temprature"):
+        msgspec.json.decode(b'{"temprature": 1}', type=m.SamplingParams)
