@@ -71,7 +71,9 @@ def launch(*args: str, env: dict[str, str] | None = None) -> Iterator[Launch]:
 
 def machine() -> dict[str, Any]:
     """What a result must say of where it was taken."""
-    model = next((line.split(": ")[1] for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    model = next(
+        (line.split(": ")[1] for line in open("/proc/cpuinfo") if line.startswith("model name")), "?"
+    )
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout
     return {
         "cpu": model.strip(),

@@ -1,4 +1,4 @@
-"""How far ahead of the device the scheduler is: share of steps whose plan was queued in time, device idle share.
+"""How far ahead of the device the scheduler is: steps whose plan was queued in time, device idle share.
 
     python -m stretto.bench.overlap [--json FILE]
 

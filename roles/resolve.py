@@ -67,8 +67,8 @@ def _context_length(config: Config, directory: Path) -> int:
     trained = load_model_config(directory).max_position_embeddings
     if config.max_model_len > trained:
         raise SetupError(
-            f"--max-model-len {config.max_model_len} is beyond the {trained} tokens the model was trained for; "
-            f"choose at most {trained}"
+            f"--max-model-len {config.max_model_len} is beyond the {trained} tokens the model was trained "
+            f"for; choose at most {trained}"
         )
     return config.max_model_len or trained
 

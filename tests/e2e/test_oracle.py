@@ -1,4 +1,4 @@
-"""Greedy tokens equal those of transformers in float32 on the same stored weights, however they are asked for.
+"""Greedy tokens equal those of transformers in float32 on the same stored weights, however asked for.
 
 The oracle is teacher-forced: one forward pass of transformers over prompt + answer, whose argmax at every
 position must be the next token. By induction that is what its greedy decoding yields.
