@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -71,9 +72,8 @@ def launch(*args: str, env: dict[str, str] | None = None) -> Iterator[Launch]:
 
 def machine() -> dict[str, Any]:
     """What a result must say of where it was taken."""
-    model = next(
-        (line.split(": ")[1] for line in open("/proc/cpuinfo") if line.startswith("model name")), "?"
-    )
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(": ")[1] for line in lines if line.startswith("model name")), "?")
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout
     return {
         "cpu": model.strip(),
