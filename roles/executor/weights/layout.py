@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+
 from stretto.roles.executor.weights.errors import ModelError
 
 INDEX = "model.safetensors.index.json"

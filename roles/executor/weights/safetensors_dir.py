@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+
 from stretto.roles.executor.weights.errors import ModelError
 from stretto.roles.executor.weights.layout import weight_files
 

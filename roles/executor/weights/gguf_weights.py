@@ -1,0 +1,156 @@
+"""GGUF tensors, whatever their quantisation, as one safetensors file that transformers understands.
+
+Values are those of `gguf.quants.dequantize` (float32), rounded to float16: 11 significant bits, a relative
+error of at most 2^-11 and, below 6.1e-5, an absolute one of at most 3e-8. The blocks of all quantisation
+types have float16 scales and 2 to 8 bits a weight, so this is far less than quantisation has already lost;
+bfloat16 weights within float16's normal range are stored exactly. Where a value is beyond float16's range
+(65504), the whole model is stored as float32 instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from gguf.quants import dequantize
+
+from stretto.roles.executor.weights.errors import ModelError
+from stretto.roles.executor.weights.gguf_file import GGUFFile, TensorInfo
+from stretto.roles.executor.weights.model_config import ModelConfig
+from stretto.roles.executor.weights.safetensors_writer import SafetensorsWriter
+from stretto.roles.executor.weights.shapes import expected_shapes
+
+_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_NOT_WEIGHTS = {"rope_freqs.weight"}
+"""Rotary scaling, which goes to config.json."""
+_CHUNK_ELEMENTS = 1 << 20
+_INTERLEAVED = ("LlamaForCausalLM", "MistralForCausalLM")
+"""Architectures whose q and k rows llama.cpp reorders, so that it can rotate neighbouring pairs."""
+
+
+class _Tensor(NamedTuple):
+    name: str
+    """transformers' name."""
+    info: TensorInfo
+    order: np.ndarray | None
+    """int64[rows]: which stored row comes where; None: as they are."""
+
+
+class _BeyondFloat16(Exception):
+    pass
+
+
+def write_weights(file: GGUFFile, config: ModelConfig, path: Path, progress: Callable[[str], None]) -> str:
+    """Convert all tensors into the safetensors file `path`; returns the stored type, "float16" or "float32".
+
+    Raises `ModelError` when tensors are missing, surplus, misshapen or not numbers.
+    """
+    tensors = _plan(file, config)
+    try:
+        _write(file, tensors, path, np.dtype(np.float16), progress)
+        return "float16"
+    except _BeyondFloat16:
+        progress("some weights are beyond float16's range: storing float32")
+        _write(file, tensors, path, np.dtype(np.float32), progress)
+        return "float32"
+
+
+def _plan(file: GGUFFile, config: ModelConfig) -> list[_Tensor]:
+    expected = expected_shapes(config)
+    tensors = [
+        _planned(file, info, config) for info in file.tensors.values() if info.name not in _NOT_WEIGHTS
+    ]
+    found = {tensor.name: tensor.info.shape for tensor in tensors}
+    if missing := sorted(expected.keys() - found.keys()):
+        raise ModelError(f"{file.path} lacks {missing[0]} ({len(missing)} tensors in all); fetch it again")
+    for name, shape in found.items():
+        if expected.get(name) != shape:
+            raise ModelError(f"{file.path}: {name} of shape {shape} does not fit its metadata")
+    return tensors
+
+
+def _planned(file: GGUFFile, info: TensorInfo, config: ModelConfig) -> _Tensor:
+    stem, _, suffix = info.name.rpartition(".")
+    heads = {"attn_q": config.num_heads, "attn_k": config.num_kv_heads}.get(stem.rpartition(".")[2])
+    interleaved = heads is not None and config.architecture in _INTERLEAVED
+    order = _half_split_order(heads, config.head_dim) if heads is not None and interleaved else None
+    return _Tensor(f"{_stem(file, stem)}.{suffix}", info, order)
+
+
+def _stem(file: GGUFFile, stem: str) -> str:
+    if stem in _TOP:
+        return _TOP[stem]
+    block, _, leaf = stem.removeprefix("blk.").partition(".")
+    if not stem.startswith("blk.") or leaf not in _LAYER:
+        raise ModelError(f"{file.path}: no model of this architecture has a tensor {stem!r}; not supported")
+    return f"model.layers.{block}.{_LAYER[leaf]}"
+
+
+def _half_split_order(heads: int, head_dim: int) -> np.ndarray:
+    """Undoes llama.cpp's reordering: row i of a head's first half lies at 2i, of its second at 2i + 1."""
+    return np.arange(heads * head_dim).reshape(heads, head_dim // 2, 2).swapaxes(1, 2).ravel()
+
+
+def _write(
+    file: GGUFFile, tensors: list[_Tensor], path: Path, dtype: np.dtype, progress: Callable[[str], None]
+) -> None:
+    shapes = {tensor.name: tensor.info.shape for tensor in tensors}
+    chunks = [(tensor, start, stop) for tensor in tensors for start, stop in _chunks(tensor.info)]
+
+    def convert(chunk: tuple[_Tensor, int, int]) -> None:
+        tensor, start, stop = chunk
+        values = _values(file, tensor, start, stop, dtype)
+        writer.write(tensor.name, start * tensor.info.shape[-1], values)
+
+    with SafetensorsWriter(path, shapes, dtype) as writer, ThreadPoolExecutor(os.cpu_count()) as pool:
+        reported = 0
+        for done, _ in enumerate(pool.map(convert, chunks), start=1):
+            if done * 10 // len(chunks) > reported:
+                reported = done * 10 // len(chunks)
+                progress(f"converting weights: {reported * 10} %")
+
+
+def _chunks(info: TensorInfo) -> Iterator[tuple[int, int]]:
+    """Half-open row ranges of some million elements each."""
+    step = max(1, _CHUNK_ELEMENTS // info.shape[-1])
+    for start in range(0, info.rows, step):
+        yield start, min(start + step, info.rows)
+
+
+def _values(file: GGUFFile, tensor: _Tensor, start: int, stop: int, dtype: np.dtype) -> np.ndarray:
+    """Rows [start, stop) of the converted tensor, reordered while they are packed, which is cheaper."""
+    stored = file.rows(tensor.info)
+    vector = len(tensor.info.shape) == 1
+    rows = stored[start:stop] if tensor.order is None or vector else stored[tensor.order[start:stop]]
+    try:
+        exact = dequantize(rows, tensor.info.type)
+    except NotImplementedError:
+        raise ModelError(f"{file.path}: quantisation type {tensor.info.type.name} is not supported") from None
+    if tensor.order is not None and vector:
+        exact = exact[:, tensor.order]
+    with np.errstate(over="ignore"):
+        values = exact.astype(dtype)
+    if not np.isfinite(values).all():
+        if np.isfinite(exact).all():
+            raise _BeyondFloat16
+        raise ModelError(
+            f"{file.path} is damaged: tensor {tensor.info.name} holds values that are not numbers"
+        )
+    return values
