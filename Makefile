@@ -18,8 +18,9 @@ style: $(VENV)/.test  ## Lint and check the formatting
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/.test  ## Check the types (through a link, as the root directory is the package itself)
-	mkdir -p build/types && ln -sfn ../.. build/types/stretto
-	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p stretto
+	mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/stretto
+	cd $(VENV)/types && ../bin/mypy --config-file stretto/pyproject.toml --cache-dir stretto/.mypy_cache \
+		-m stretto -m stretto.supervisor -p stretto.roles -p stretto.shm -p stretto.kernels -p stretto.bench
 
 bench: $(VENV)/.test  ## Run the benches that README quotes
 	$(BIN)/python -m stretto.bench.ring
