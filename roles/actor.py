@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import uvloop
@@ -40,6 +40,8 @@ _PR_SET_PDEATHSIG = 1
 class SetupError(Exception):
     """A role cannot start for a reason its user can mend; the message says how. Shown without a traceback."""
 
+
+End = TypeVar("End", Sender, Receiver)
 
 _encoder = msgspec.msgpack.Encoder()
 _to_role = msgspec.msgpack.Decoder(m.ToRole)
@@ -90,19 +92,18 @@ class Context:
     def wire(self, rings: list[m.RingWire], fds: list[int]) -> None:
         """Take the given ring ends into use, replacing those of the same edge."""
         for i, ring in enumerate(rings):
-            memory, items, space = fds[3 * i : 3 * i + 3]
-            table: dict[str, Any]
+            three = fds[3 * i : 3 * i + 3]
             if ring.edge.startswith(self.name + ">"):
-                table, end, bell = self._senders, Sender(memory, items, space), space
+                self._take(self._senders, ring.edge, Sender(*three))
             else:
-                table, end, bell = self._receivers, Receiver(memory, items, space), items
-            old = table.get(ring.edge)
-            if old is None:
-                table[ring.edge] = end
-            else:
-                self._loop.remove_reader(old.bell_fd)
-                old.replace(end)
-            self._loop.add_reader(bell, self._on_bell, table[ring.edge])
+                self._take(self._receivers, ring.edge, Receiver(*three))
+
+    def _take(self, table: dict[str, End], edge: str, end: End) -> None:
+        old = table.setdefault(edge, end)
+        if old is not end:
+            self._loop.remove_reader(old.bell_fd)
+            old.replace(end)
+        self._loop.add_reader(old.bell_fd, self._on_bell, old)
 
     def _on_bell(self, end: Sender | Receiver) -> None:
         end.hear()

@@ -77,7 +77,8 @@ class Wiring:
 
     def of(self, name: str, peer: str | None = None) -> tuple[list[m.RingWire], list[int]]:
         """The ring ends of one process, or only those it shares with `peer`, and their descriptors."""
-        wires, fds = [], []
+        wires: list[m.RingWire] = []
+        fds: list[int] = []
         for ends, three in self._fds.items():
             if name in ends and (peer is None or peer in ends):
                 wires.append(m.RingWire(edge(*ends)))

@@ -80,7 +80,7 @@ def offsets(role: str) -> dict[str, tuple[int, Metric]]:
 class Meter:
     """Counts the metrics of one role on its board row, a writable `memoryview` of doubles."""
 
-    def __init__(self, role: str, row: memoryview) -> None:
+    def __init__(self, role: str, row: memoryview[float]) -> None:
         self._row = row
         self._table = offsets(role)
         self._at = {name: at for name, (at, _) in self._table.items()}

@@ -55,11 +55,15 @@ def _option(field: msgspec.structs.FieldInfo, kind: Any, meta: msgspec.Meta) -> 
     )
 
 
+def _whole(bound: float | None) -> int | None:
+    return None if bound is None else int(bound)
+
+
 def _click_type(kind: Any, meta: msgspec.Meta) -> Any:
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind))
     if kind is int:
-        return click.IntRange(min=meta.ge, max=meta.le)
+        return click.IntRange(min=_whole(meta.ge), max=_whole(meta.le))
     if kind is float:
         low = meta.ge if meta.ge is not None else meta.gt
         return click.FloatRange(min=low, max=meta.le, min_open=meta.gt is not None)
