@@ -64,7 +64,7 @@ class Sender:
             bell.ring(self._items)
 
     def replace(self, other: Sender) -> None:
-        """Become `other` (a fresh ring after a crash), which is dead from then on; what is pending is lost."""
+        """Become `other` (a fresh ring after a crash), dead from then on; what is pending is lost."""
         self.close()
         self._ring, self._items, self._space = other._ring, other._items, other._space
         self._queue = other._queue
@@ -113,7 +113,7 @@ class Receiver:
         return (self._ring.position // quarter + 1) * quarter
 
     def replace(self, other: Receiver) -> None:
-        """Become `other` (a fresh ring after a crash), which is dead from then on; what is unread is lost."""
+        """Become `other` (a fresh ring after a crash), dead from then on; what is unread is lost."""
         self.close()
         self._ring, self._items, self._space = other._ring, other._items, other._space
         self._next_ring = other._next_ring
