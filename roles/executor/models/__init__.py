@@ -1,0 +1,20 @@
+"""The models the executor can run, by the architecture that a `config.json` names."""
+
+from __future__ import annotations
+
+from stretto.roles.executor.models.interface import Model
+from stretto.roles.executor.models.llama import Llama
+from stretto.roles.executor.models.loader import Loader
+from stretto.roles.executor.weights.model_config import ModelConfig
+
+MODELS = {
+    "LlamaForCausalLM": Llama,
+    "MistralForCausalLM": Llama,
+    "Qwen2ForCausalLM": Llama,
+    "Qwen3ForCausalLM": Llama,
+}
+
+
+def build_model(config: ModelConfig, load: Loader, max_len: int) -> Model:
+    """Load the model for sequences of up to `max_len` tokens."""
+    return MODELS[config.architecture](config, load, max_len)

@@ -1,0 +1,163 @@
+"""A plan turned into arrays: everything a step needs that the host can know, vectorised over rows.
+
+Two words for rows: a *row* is one token of the step, a *sequence* is one chunk or one decode. Rows come in
+the order of the plan, all chunks' tokens first, then one row for each decode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from stretto.roles import messages as m
+from stretto.roles.executor.slots import HostSlots
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Updates(NamedTuple, Generic[A]):
+    """What changes on the device before the forward pass: n slots' sampling parameters, tables, pages."""
+
+    slots: A
+    """int64 [n]: the slots that the next five columns are for."""
+    temperature: A
+    """float32 [n]"""
+    top_k: A
+    """int32 [n]"""
+    top_p: A
+    """float32 [n]"""
+    min_p: A
+    """float32 [n]"""
+    seed: A
+    """int64 [n]: the bits of the unsigned seed."""
+    entries: A
+    """int64 [e, 3]: (slot, index, page) to write into the block tables."""
+    copies: A
+    """int32 [c, 2]: (source, destination) pages."""
+
+
+class Rows(NamedTuple, Generic[A]):
+    """The forward pass: T rows of B sequences, of which S rows are sampled."""
+
+    ids: A
+    """int32 [T]: token ids; those of decode rows are filled in on the device."""
+    positions: A
+    """int32 [T]: each row's place in its sequence."""
+    cells: A
+    """int64 [T]: where each row's key and value go, page * page_size + offset."""
+    slots: A
+    """int64 [B]: each sequence's slot."""
+    query_starts: A
+    """int32 [B + 1]: sequence b has the rows query_starts[b] up to query_starts[b + 1]."""
+    kv_lengths: A
+    """int32 [B]: tokens of the sequence once the step has run."""
+    sampled_rows: A
+    """int64 [S], in the order of the result's tokens."""
+    sampled_slots: A
+    """int64 [S]"""
+    sampled_positions: A
+    """int64 [S]: the sampled tokens' places in their sequences, which are the generator's counters."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the host must know of a step to launch it."""
+
+    chunk_rows: int
+    """Rows before the first decode row."""
+    decodes: int
+    samples: int
+    width: int
+    """Block table entries that the longest sequence of the step uses."""
+
+    @property
+    def rows(self) -> int:
+        return self.chunk_rows + self.decodes
+
+
+@dataclass(frozen=True)
+class Batch(Generic[A]):
+    """One step. `A` is `numpy.ndarray` on the host and `torch.Tensor` on the device."""
+
+    updates: Updates[A]
+    rows: Rows[A]
+    sizes: Sizes
+
+    def move(self, upload: Callable[[Sequence[A]], Sequence[B]]) -> Batch[B]:
+        """The same step with all its arrays taken somewhere else, at once."""
+        moved = upload([*self.updates, *self.rows])
+        split = len(self.updates)
+        return Batch(Updates(*moved[:split]), Rows(*moved[split:]), self.sizes)
+
+
+def make_batch(plan: m.Plan, slots: HostSlots) -> Batch[np.ndarray]:
+    """Apply a plan to the host's slot state and lay out its step.
+
+    Raises RuntimeError for a plan that contradicts that state.
+    """
+    updates = _updates(plan, slots)
+    chunks = np.frombuffer(plan.chunks, np.int32).reshape(-1, 3)
+    decodes = np.frombuffer(plan.decodes, np.int32)
+    sequences = np.concatenate([chunks[:, 0], decodes]).astype(np.int64)
+    counts = np.concatenate([chunks[:, 1], np.ones_like(decodes)]).astype(np.int64)
+    samples = np.concatenate([chunks[:, 2] != 0, np.ones(len(decodes), bool)])
+    rows = _rows(slots, sequences, counts, samples, _ids(plan, int(chunks[:, 1].sum()), len(decodes)))
+    sizes = Sizes(
+        chunk_rows=len(rows.ids) - len(decodes),
+        decodes=len(decodes),
+        samples=len(rows.sampled_rows),
+        width=-(-int(rows.kv_lengths.max(initial=1)) // slots.page_size),
+    )
+    return Batch(updates, rows, sizes)
+
+
+def _updates(plan: m.Plan, slots: HostSlots) -> Updates[np.ndarray]:
+    """Admits, then growth: a slot admitted by this plan may grow in it."""
+    wanted = [admit.sampling for admit in plan.admits]
+    return Updates(
+        slots=np.array([admit.slot for admit in plan.admits], np.int64),
+        temperature=np.array([sampling.temperature for sampling in wanted], np.float32),
+        top_k=np.array([sampling.top_k for sampling in wanted], np.int32),
+        top_p=np.array([sampling.top_p for sampling in wanted], np.float32),
+        min_p=np.array([sampling.min_p for sampling in wanted], np.float32),
+        seed=np.array([sampling.seed for sampling in wanted], np.uint64).view(np.int64),
+        entries=np.concatenate([slots.admit(plan.admits), slots.grow(_pairs(plan.growth))]),
+        copies=_pairs(plan.copies),
+    )
+
+
+def _rows(
+    slots: HostSlots, sequences: np.ndarray, counts: np.ndarray, samples: np.ndarray, ids: np.ndarray
+) -> Rows[np.ndarray]:
+    """Advance the sequences by `counts` tokens and say where each token stands."""
+    before = slots.lengths[sequences]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    positions = np.arange(starts[-1]) + np.repeat(before - starts[:-1], counts)
+    after = before + counts
+    slots.lengths[sequences] = after
+    return Rows(
+        ids=ids,
+        positions=positions.astype(np.int32),
+        cells=slots.cells(np.repeat(sequences, counts), positions),
+        slots=sequences,
+        query_starts=starts.astype(np.int32),
+        kv_lengths=after.astype(np.int32),
+        sampled_rows=starts[1:][samples] - 1,
+        sampled_slots=sequences[samples],
+        sampled_positions=after[samples],
+    )
+
+
+def _pairs(data: bytes) -> np.ndarray:
+    return np.frombuffer(data, np.int32).reshape(-1, 2).copy()
+
+
+def _ids(plan: m.Plan, chunk_rows: int, decodes: int) -> np.ndarray:
+    chunk_ids = np.frombuffer(plan.chunk_ids, np.int32)
+    if len(chunk_ids) != chunk_rows:
+        raise RuntimeError(f"plan {plan.step} has {len(chunk_ids)} chunk ids for {chunk_rows} rows")
+    return np.concatenate([chunk_ids, np.zeros(decodes, np.int32)])

@@ -1,0 +1,109 @@
+"""From a configuration to a runner: device, model, pool.
+
+Everything that imports torch or the kernels is reached from here, so that the actor can set the environment
+first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import torch
+
+from stretto.roles.config import Config
+from stretto.roles.executor.device import Device
+from stretto.roles.executor.kv import PageShape, count_pages, default_bytes
+from stretto.roles.executor.models import build_model
+from stretto.roles.executor.models.interface import Model
+from stretto.roles.executor.models.loader import Loader
+from stretto.roles.executor.runner import Runner
+from stretto.roles.executor.weights.model_config import ModelConfig, load_model_config
+from stretto.roles.executor.weights.safetensors_dir import Weights
+
+
+class ConfigError(ValueError):
+    """What the user asked for cannot be had; the message says what to change."""
+
+
+class Built(NamedTuple):
+    """A runner, and what may be told about it."""
+
+    runner: Runner
+    device: str
+    dtype: str
+    pages: int
+
+
+def build(config: Config, wake: Callable[[], None], progress: Callable[[str], None]) -> Built:
+    """Load the model, make the pool. `wake` is called from other threads when a step is done or has failed.
+
+    Raises ConfigError, KVMemoryError or ModelError, each with a sentence for the user.
+    """
+    device = make_device(config.device, wake)
+    model_config = load_model_config(config.model_dir)
+    max_len = _max_len(config, model_config)
+    progress(f"loading {config.model_dir}")
+    model = _load(config, model_config, device, max_len)
+    shape = PageShape(model.kv_layers, config.page_size, model.kv_heads, model.head_dim, model.dtype)
+    pages = _count_pages(config, shape, device, max_len)
+    runner = Runner(
+        device=device,
+        model=model,
+        cache=shape.allocate(pages, device.torch_device),
+        slots=config.max_seqs,
+        pages_per_slot=-(-max_len // config.page_size),
+        wake=wake,
+    )
+    return Built(runner, device.name, str(model.dtype).removeprefix("torch."), pages)
+
+
+def make_device(name: str, alarm: Callable[[], None]) -> Device:
+    """The device of that name; "auto" is the GPU where torch can use one, else the CPU."""
+    usable = name != "cpu" and torch.cuda.is_available()
+    if name == "cuda" and not usable:
+        raise ConfigError("--device cuda, but torch finds no usable GPU; try --device cpu")
+    device: Any
+    if usable:
+        from stretto.roles.executor.device_cuda import CudaDevice
+
+        device = CudaDevice(alarm)
+    else:
+        from stretto.roles.executor.device_cpu import CpuDevice
+
+        device = CpuDevice(alarm)
+    return cast(Device, device)
+
+
+def _load(config: Config, model_config: ModelConfig, device: Device, max_len: int) -> Model:
+    weights = Weights(config.model_dir)
+    dtype = compute_dtype(config.dtype, model_config.dtype, device.torch_device)
+    model = build_model(model_config, Loader(weights, device.torch_device, dtype), max_len)
+    weights.close()
+    return model
+
+
+def compute_dtype(wanted: str, stored: str, place: torch.device) -> torch.dtype:
+    """Type of the activations: on a CPU always float32, elsewhere what is wanted or what is stored."""
+    if place.type == "cpu" and wanted not in ("auto", "float32"):
+        raise ConfigError(f"--dtype {wanted}: the CPU computes in float32; leave --dtype out")
+    name = wanted if wanted != "auto" else "float32" if place.type == "cpu" else stored
+    return cast(torch.dtype, getattr(torch, name))
+
+
+def _max_len(config: Config, model: ModelConfig) -> int:
+    longest = model.max_position_embeddings
+    max_len = min(config.max_model_len or longest, longest)
+    window = model.sliding_window
+    if window is not None and max_len > window:
+        raise ConfigError(
+            f"the model attends to a sliding window of {window} tokens, and longer contexts are not "
+            f"supported; give --max-model-len {window} or less"
+        )
+    return max_len
+
+
+def _count_pages(config: Config, shape: PageShape, device: Device, max_len: int) -> int:
+    free = device.free_memory()
+    default = default_bytes(shape, device.torch_device, free, config.max_seqs, max_len)
+    return count_pages(config.kv_memory, shape, free, default)

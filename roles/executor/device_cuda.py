@@ -1,0 +1,210 @@
+"""An NVIDIA GPU as a device: one compute stream, a copy stream for each direction, and a watcher thread.
+
+The host never waits for the compute stream. Inputs go through two pinned buffers with device twins, results
+come back through pinned memory, and events say when each may be used again. The watcher blocks on events
+with the interpreter lock released.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import torch
+
+from stretto.roles.executor import staging
+
+ANCHOR_SECONDS = 10.0
+"""How long one anchor serves: an event's float32 milliseconds resolve 1 us over this span."""
+
+
+class CudaClock:
+    """Maps CUDA events onto `time.monotonic()` through an anchor: an event whose host time is known.
+
+    The anchor is recorded on a stream of its own, which is empty, so that waiting for it takes microseconds.
+    """
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+        self._stream = cuda.Stream()
+        self._anchor = self._drop_anchor()
+
+    def time(self, raw: Any) -> float:
+        """Host time of a recorded event that is done, in seconds."""
+        anchor, seconds = self._anchor
+        return seconds + anchor.elapsed_time(raw) / 1e3
+
+    def refresh(self) -> None:
+        """Drop a new anchor when the last one is old; called by the watcher."""
+        if time.monotonic() - self._anchor[1] > ANCHOR_SECONDS:
+            self._anchor = self._drop_anchor()
+
+    def _drop_anchor(self) -> tuple[Any, float]:
+        event = self._cuda.Event(enable_timing=True)
+        event.record(self._stream)
+        event.synchronize()
+        return event, time.monotonic()
+
+
+class CudaEvent:
+    """A CUDA event with timing; see `device.Event`."""
+
+    def __init__(self, cuda: Any, clock: CudaClock) -> None:
+        self.raw = cuda.Event(enable_timing=True, blocking=True)
+        self._clock = clock
+        self._recorded = False
+
+    def record(self, stream: Any) -> None:
+        """Record on a raw stream. CUDA calls an event that was never recorded done; this one is not."""
+        self.raw.record(stream)
+        self._recorded = True
+
+    @property
+    def done(self) -> bool:
+        return self._recorded and self.raw.query()
+
+    @property
+    def time(self) -> float:
+        return self._clock.time(self.raw)
+
+
+class CudaStream:
+    """Launches at once, under the raw stream; see `device.Stream`."""
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+        self.raw = cuda.Stream()
+        self.raw.wait_stream(cuda.current_stream())
+
+    def submit(self, work: Callable[[], None]) -> None:
+        with self._cuda.stream(self.raw), torch.inference_mode():
+            work()
+
+    def record(self, event: CudaEvent) -> None:
+        event.record(self.raw)
+
+    def wait(self, event: CudaEvent) -> None:
+        self.raw.wait_event(event.raw)
+
+
+class CudaStaging:
+    """A pinned buffer and its twin on the device, which carry the inputs of every second step."""
+
+    def __init__(self, cuda: Any, place: torch.device) -> None:
+        self._place = place
+        self.copied = cuda.Event()
+        """Recorded on the copy stream: after it the host may write the pinned buffer again."""
+        self.used = cuda.Event()
+        """Recorded on the compute stream: after it the device buffer may be overwritten."""
+        self.host = torch.empty(0, dtype=torch.uint8)
+        self.device = torch.empty(0, dtype=torch.uint8, device=place)
+
+    def reserve(self, size: int, reader: Any) -> None:
+        """Make room for `size` bytes. What `reader`, a raw stream, may still use lives on until it has."""
+        if size <= self.host.numel():
+            return
+        if self._place.type == "cuda":
+            self.device.record_stream(reader)
+        room = 2 * size
+        self.host = torch.empty(room, dtype=torch.uint8, pin_memory=self._place.type == "cuda")
+        self.device = torch.empty(room, dtype=torch.uint8, device=self._place)
+
+
+class CudaOutput:
+    """Results, fetched into pinned memory by a copy stream; see `device.Output`."""
+
+    def __init__(self, cuda: Any, copies: Any, tensor: torch.Tensor) -> None:
+        self._cuda, self._copies, self.tensor = cuda, copies, tensor
+        self._pinned = torch.zeros(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        self._written = cuda.Event()
+        self.host = self._pinned.numpy()
+
+    def fetch(self, stream: CudaStream, event: CudaEvent) -> None:
+        self._written.record(stream.raw)
+        self._copies.wait_event(self._written)
+        with self._cuda.stream(self._copies):
+            self._pinned.copy_(self.tensor, non_blocking=True)
+        event.record(self._copies)
+
+
+class CudaDevice:
+    """See `device.Device`. `alarm` is called, on the watcher's thread, when the GPU reports an error.
+
+    `cuda` has the interface of `torch.cuda`, and `place` says where tensors live: tests give others.
+    """
+
+    name = "cuda"
+
+    def __init__(
+        self, alarm: Callable[[], None], cuda: Any = torch.cuda, place: torch.device | None = None
+    ) -> None:
+        self._alarm, self._cuda = alarm, cuda
+        self._error: Exception | None = None
+        self.torch_device = place or torch.device("cuda", cuda.current_device())
+        self._to_device, self._to_host = cuda.Stream(), cuda.Stream()
+        self._staging = [CudaStaging(cuda, self.torch_device) for _ in range(2)]
+        self._clock = CudaClock(cuda)
+        self._watched: SimpleQueue[tuple[CudaEvent, Callable[[], None]] | None] = SimpleQueue()
+        self._watcher = threading.Thread(target=self._watch, name="stretto-events", daemon=True)
+        self._watcher.start()
+
+    def stream(self) -> CudaStream:
+        return CudaStream(self._cuda)
+
+    def event(self) -> CudaEvent:
+        return CudaEvent(self._cuda, self._clock)
+
+    def on_done(self, event: CudaEvent, callback: Callable[[], None]) -> None:
+        self._watched.put((event, callback))
+
+    def upload(self, stream: CudaStream, arrays: Sequence[np.ndarray]) -> list[torch.Tensor]:
+        starts, size = staging.offsets(arrays)
+        buffer = self._next_staging(stream, size)
+        staging.pack(buffer.host, arrays, starts)
+        self._to_device.wait_event(buffer.used)
+        with self._cuda.stream(self._to_device):
+            buffer.device[:size].copy_(buffer.host[:size], non_blocking=True)
+        buffer.copied.record(self._to_device)
+        stream.raw.wait_event(buffer.copied)
+        return staging.unpack(buffer.device, arrays, starts)
+
+    def output(self, count: int, dtype: torch.dtype) -> CudaOutput:
+        tensor = torch.zeros(count, dtype=dtype, device=self.torch_device)
+        return CudaOutput(self._cuda, self._to_host, tensor)
+
+    def check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def free_memory(self) -> int:
+        return self._cuda.mem_get_info()[0]
+
+    def close(self) -> None:
+        self._watched.put(None)
+        self._watcher.join()
+
+    def _next_staging(self, stream: CudaStream, size: int) -> CudaStaging:
+        """The other buffer, free for the host to write. What it waits for is a copy two uploads ago."""
+        last, buffer = self._staging
+        last.used.record(stream.raw)
+        self._staging = [buffer, last]
+        buffer.copied.synchronize()
+        with self._cuda.stream(self._to_device):
+            buffer.reserve(size, stream.raw)
+        return buffer
+
+    def _watch(self) -> None:
+        while (item := self._watched.get()) is not None:
+            event, callback = item
+            try:
+                event.raw.synchronize()
+                self._clock.refresh()
+            except Exception as error:  # handed to the role, which raises it: see check
+                self._error = error
+                self._alarm()
+                return
+            callback()

@@ -1,0 +1,101 @@
+"""The KV pool: how many pages it has, and the memory they are.
+
+The pool is two tensors that all layers share, [layers, pages, page_size, kv_heads, head_dim]. On the CPU it
+is allocated but not written: the operating system commits a page of memory when a token first arrives
+there, so a large pool costs nothing at start-up.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+UNITS = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+CPU_SHARE = 0.25
+CPU_LIMIT = 2 << 30
+CPU_TOKENS_PER_SLOT = 2048
+"""What the default pool wants on a CPU, within a quarter of the free memory and 2 GiB: a server of this size
+shares its machine with others."""
+CUDA_SHARE = 0.85
+"""Of the memory that is free once the weights are loaded; the rest is for activations."""
+
+
+class KVMemoryError(ValueError):
+    """The pool cannot be made as asked; the message says what to change."""
+
+
+class KVCache(NamedTuple):
+    """Keys and values, each [layers, pages, page_size, kv_heads, head_dim]."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+
+@dataclass(frozen=True)
+class PageShape:
+    """What one page holds."""
+
+    layers: int
+    page_size: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def bytes(self) -> int:
+        """Memory of one page, keys and values of all layers."""
+        return 2 * self.layers * self.page_size * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+    def allocate(self, pages: int, place: torch.device) -> KVCache:
+        """A pool of so many pages, uninitialised. Raises KVMemoryError when there is no room for it."""
+        shape = (self.layers, pages, self.page_size, self.kv_heads, self.head_dim)
+        try:
+            return KVCache(*(torch.empty(shape, dtype=self.dtype, device=place) for _ in range(2)))
+        except RuntimeError as error:  # also torch.OutOfMemoryError
+            size = _readable(pages * self.bytes)
+            raise KVMemoryError(f"no room for a KV pool of {size}; give a smaller --kv-memory") from error
+
+
+def count_pages(wanted: str, shape: PageShape, free: int, default: int) -> int:
+    """Pages of the pool, at least one.
+
+    `wanted` is the user's --kv-memory, such as "512MiB" or "4096tokens", or empty for `default` bytes; `free`
+    is the memory that can be had, in bytes. Raises KVMemoryError for nonsense and for more than there is.
+    """
+    size = _bytes(wanted, shape) if wanted else min(default, free)
+    if size > free:
+        raise KVMemoryError(
+            f"--kv-memory {wanted} is {_readable(size)}, but only {_readable(free)} of memory are free"
+        )
+    if size < shape.bytes:
+        raise KVMemoryError(
+            f"a KV page of {shape.page_size} tokens takes {_readable(shape.bytes)}, and the pool has only "
+            f"{_readable(size)}; give at least --kv-memory {shape.page_size}tokens"
+        )
+    return size // shape.bytes
+
+
+def default_bytes(shape: PageShape, place: torch.device, free: int, slots: int, max_len: int) -> int:
+    """Size of the pool when the user does not say."""
+    if place.type == "cuda":
+        return int(free * CUDA_SHARE)
+    pages_per_slot = -(-min(max_len, CPU_TOKENS_PER_SLOT) // shape.page_size)
+    return min(slots * pages_per_slot * shape.bytes, int(free * CPU_SHARE), CPU_LIMIT)
+
+
+def _bytes(text: str, shape: PageShape) -> int:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", text.lower())
+    unit = match[2] if match else ""
+    if match and unit in ("token", "tokens"):
+        return int(-(-float(match[1]) // shape.page_size)) * shape.bytes
+    if match and unit in UNITS:
+        return int(float(match[1]) * UNITS[unit])
+    raise KVMemoryError(f"--kv-memory {text!r} is not a size; write it as 512MiB, 2GiB or 4096tokens")
+
+
+def _readable(size: float) -> str:
+    unit = next((u for u in ("GiB", "MiB", "KiB") if size >= UNITS[u.lower()]), "bytes")
+    return f"{size / UNITS.get(unit.lower(), 1):.4g} {unit}"

@@ -1,0 +1,44 @@
+"""What the runner needs of a model, whatever its architecture."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+
+from stretto.roles.executor.kv import KVCache
+
+
+class Context(NamedTuple):
+    """Where the rows of a step stand; T rows of B sequences. `batch.Rows` says what each means."""
+
+    positions: torch.Tensor
+    """int32 [T]"""
+    cells: torch.Tensor
+    """int64 [T]"""
+    block_tables: torch.Tensor
+    """int32 [B, width]"""
+    query_starts: torch.Tensor
+    """int32 [B + 1]"""
+    kv_lengths: torch.Tensor
+    """int32 [B]"""
+
+
+class Model(Protocol):
+    """A network that is called once per step, on the device's stream."""
+
+    vocab_size: int
+    kv_layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    """Type of activations, and of the keys and values in the pool."""
+
+    def __call__(
+        self, ids: torch.Tensor, context: Context, cache: KVCache, sampled_rows: torch.Tensor
+    ) -> torch.Tensor:
+        """Feed all rows, write their keys and values to the pool, and return logits for some of them.
+
+        ids int32 [T], sampled_rows int64 [S]; returns float32 [S, vocab_size], valid until the next call.
+        A row's result depends only on its own sequence, never on what else is in the step.
+        """

@@ -1,0 +1,122 @@
+"""The Llama family: Llama and SmolLM, Mistral, Qwen2 (biases on q, k, v), Qwen3 (norms on queries and
+keys).
+
+The stages of a layer read and write buffers of a workspace. The residual stream is float32 whatever the
+model's type. Products that share an input are one product: q, k, v and gate, up are stored as one matrix
+each, which changes no bit of any output row.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from stretto.kernels.paged_attention import paged_attention
+from stretto.kernels.rms_norm import rms_norm
+from stretto.kernels.rope_and_cache import rope_and_cache
+from stretto.kernels.silu_and_mul import silu_and_mul
+from stretto.roles.executor.kv import KVCache
+from stretto.roles.executor.models.interface import Context
+from stretto.roles.executor.models.loader import Loader
+from stretto.roles.executor.models.rotary import rotary_table
+from stretto.roles.executor.models.workspace import Workspace
+from stretto.roles.executor.weights.model_config import ModelConfig
+
+
+class Attention:
+    """Grouped-query attention over the paged cache of one layer."""
+
+    def __init__(self, config: ModelConfig, load: Loader, prefix: str, cos_sin: torch.Tensor) -> None:
+        self._heads, self._kv_heads, self._head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        self._eps = config.rms_norm_eps
+        self._cos_sin = cos_sin
+        self._qkv = load.linear(f"{prefix}.q_proj", f"{prefix}.k_proj", f"{prefix}.v_proj")
+        self._out = load.linear(f"{prefix}.o_proj")
+        self._norms = [load.vector(f"{prefix}.{n}_norm.weight") for n in ("q", "k")] if config.qk_norm else []
+
+    def __call__(
+        self, x: torch.Tensor, context: Context, keys: torch.Tensor, values: torch.Tensor, space: Workspace
+    ) -> None:
+        """x [T, hidden] in place; keys and values [pages, page_size, kv_heads, head_dim] of this layer."""
+        rows, dim, heads = len(x), self._head_dim, self._heads
+        width = (heads + 2 * self._kv_heads) * dim
+        qkv = self._qkv(x, out=space.rows("qkv", rows, width, x.dtype)).view(rows, -1, dim)
+        q, k, v = qkv.split([heads, self._kv_heads, self._kv_heads], dim=1)
+        for part, weight in zip((q, k), self._norms, strict=False):
+            self._norm_heads(part, weight)
+        rope_and_cache(q, k, v, self._cos_sin, context.positions, context.cells, keys, values)
+        mixed = space.rows("mixed", rows, heads * dim, x.dtype)
+        paged_attention(
+            mixed.view(rows, heads, dim), q, keys, values, *context[2:], scale=self._head_dim**-0.5
+        )
+        self._out(mixed, out=x)
+
+    def _norm_heads(self, part: torch.Tensor, weight: torch.Tensor) -> None:
+        flat = part.reshape(-1, self._head_dim)
+        rms_norm(flat, flat, weight, self._eps)
+        part.copy_(flat.view(part.shape))
+
+
+class Mlp:
+    """The gated feed-forward part of a layer."""
+
+    def __init__(self, config: ModelConfig, load: Loader, prefix: str) -> None:
+        self._width = config.intermediate_size
+        self._gate_up = load.linear(f"{prefix}.gate_proj", f"{prefix}.up_proj")
+        self._down = load.linear(f"{prefix}.down_proj")
+
+    def __call__(self, x: torch.Tensor, space: Workspace) -> None:
+        """x [T, hidden] in place."""
+        gate_up = self._gate_up(x, out=space.rows("gate_up", len(x), 2 * self._width, x.dtype))
+        gated = space.rows("gated", len(x), self._width, x.dtype)
+        silu_and_mul(gated, gate_up)
+        self._down(gated, out=x)
+
+
+class Layer:
+    """Attention and MLP, each behind a norm, each added to the residual stream by the norm that follows."""
+
+    def __init__(self, config: ModelConfig, load: Loader, prefix: str, cos_sin: torch.Tensor) -> None:
+        self.attention_norm = load.vector(f"{prefix}.input_layernorm.weight")
+        self.attention = Attention(config, load, f"{prefix}.self_attn", cos_sin)
+        self.mlp_norm = load.vector(f"{prefix}.post_attention_layernorm.weight")
+        self.mlp = Mlp(config, load, f"{prefix}.mlp")
+
+
+class Llama:
+    """See `interface.Model`."""
+
+    def __init__(self, config: ModelConfig, load: Loader, max_len: int) -> None:
+        self.vocab_size, self.dtype = config.vocab_size, load.dtype
+        self.kv_layers, self.kv_heads, self.head_dim = (
+            config.num_layers,
+            config.num_kv_heads,
+            config.head_dim,
+        )
+        self._eps = config.rms_norm_eps
+        self._space = Workspace(load.place)
+        cos_sin = rotary_table(config, max_len, load.place)
+        self._embedding = load.tensor("model.embed_tokens.weight")
+        self._layers = [Layer(config, load, f"model.layers.{i}", cos_sin) for i in range(config.num_layers)]
+        self._norm = load.vector("model.norm.weight")
+        self._head = load.linear("model.embed_tokens" if config.tie_word_embeddings else "lm_head")
+
+    def __call__(
+        self, ids: torch.Tensor, context: Context, cache: KVCache, sampled_rows: torch.Tensor
+    ) -> torch.Tensor:
+        residual = torch.index_select(self._embedding, 0, ids).float()
+        x = self._space.rows("x", len(ids), residual.shape[1], self.dtype)
+        for i, layer in enumerate(self._layers):
+            if i == 0:
+                rms_norm(x, residual, layer.attention_norm, self._eps)
+            else:
+                rms_norm(x, x, layer.attention_norm, self._eps, residual=residual)
+            layer.attention(x, context, cache.keys[i], cache.values[i], self._space)
+            rms_norm(x, x, layer.mlp_norm, self._eps, residual=residual)
+            layer.mlp(x, self._space)
+        return self._logits(x.index_select(0, sampled_rows), residual.index_select(0, sampled_rows))
+
+    def _logits(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        if not len(x):
+            return residual.new_empty(0, self.vocab_size)
+        rms_norm(x, x, self._norm, self._eps, residual=residual)
+        return self._head(x, out=self._space.rows("logits", len(x), self.vocab_size, self.dtype)).float()

@@ -1,0 +1,36 @@
+"""Weights on their way from a model's files to where they are used."""
+
+from __future__ import annotations
+
+import torch
+
+from stretto.kernels.linear import Linear
+from stretto.roles.executor.weights.safetensors_dir import Weights
+
+
+class Loader:
+    """Hands out a model's weights, placed and typed for one device.
+
+    On the CPU matrices stay in the type they are stored in, and `kernels.linear` packs them; on a GPU they
+    are converted to `dtype`, the type of the activations.
+    """
+
+    def __init__(self, weights: Weights, place: torch.device, dtype: torch.dtype) -> None:
+        self.place, self.dtype = place, dtype
+        self._weights = weights
+        self._names = weights.names()
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """A matrix as the device keeps it."""
+        stored = self._weights.get(name)
+        return stored if self.place.type == "cpu" else stored.to(self.place, self.dtype)
+
+    def vector(self, name: str) -> torch.Tensor:
+        """A norm's weight or a bias, in the activations' type."""
+        return self._weights.get(name).to(self.place, self.dtype)
+
+    def linear(self, *names: str) -> Linear:
+        """One layer whose outputs are those of the named ones, in order; biases where the model has them."""
+        weight = torch.cat([self.tensor(f"{name}.weight") for name in names])
+        biases = [f"{name}.bias" for name in names if f"{name}.bias" in self._names]
+        return Linear(weight, torch.cat([self.vector(bias) for bias in biases]) if biases else None)
