@@ -1,0 +1,71 @@
+"""What the pool and the configuration allow, and the refusal of what can never fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stretto.roles import messages as m
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes the core lives within; pages and slots are numbered from 0."""
+
+    pages: int
+    """KV pages in the pool."""
+    page_size: int
+    """Tokens per page."""
+    max_seqs: int
+    """Slots: sequences that run at once."""
+    max_batched_tokens: int
+    """Tokens per step, prompt chunks and decodes together."""
+    max_model_len: int
+    """Tokens per sequence, prompt and output together."""
+    overlap: bool = True
+    """Keep two plans in flight instead of one."""
+    prefix_cache: bool = True
+    """Reuse the KV of earlier prompts and answers."""
+    detokenizers: int = 1
+    """A request's tokens go to detokenizer `uid % detokenizers`."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens the longest possible sequence has: it fits the context and, alone, the pool."""
+        return min(self.max_model_len, self.pages * self.page_size)
+
+    def end_of(self, prompt_tokens: int, max_tokens: int | None) -> int:
+        """Length, prompt included, at which a request ends if nothing stops it before."""
+        return self.longest if max_tokens is None else prompt_tokens + max_tokens
+
+    def refusal(self, prompt_tokens: int, max_tokens: int | None) -> m.Fault | None:
+        """Why a request of this size can never finish, None when it can."""
+        tokens = prompt_tokens + (1 if max_tokens is None else max_tokens)
+        if tokens > self.max_model_len:
+            return m.Fault(
+                400,
+                f"{_size(prompt_tokens, max_tokens)} need {tokens} tokens of context, but the context is "
+                f"{self.max_model_len} tokens: shorten the prompt or lower max_tokens.",
+                param="prompt" if max_tokens is None else "max_tokens",
+                code="context_length_exceeded",
+            )
+        pages = pages_for(tokens, self.page_size)
+        if pages > self.pages:
+            return m.Fault(
+                400,
+                f"{_size(prompt_tokens, max_tokens)} need {pages} KV pages, but the pool has {self.pages} "
+                f"({self.page_size} tokens each): shorten the prompt, lower max_tokens, or start the server "
+                "with more --kv-memory.",
+                param="prompt" if max_tokens is None else "max_tokens",
+                code="kv_pool_exceeded",
+            )
+        return None
+
+
+def pages_for(tokens: int, page_size: int) -> int:
+    """Pages that hold this many tokens, the last one perhaps in part."""
+    return -(-tokens // page_size)
+
+
+def _size(prompt_tokens: int, max_tokens: int | None) -> str:
+    output = "at least 1 output token" if max_tokens is None else f"max_tokens={max_tokens}"
+    return f"A prompt of {prompt_tokens} tokens and {output}"

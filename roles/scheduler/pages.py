@@ -1,0 +1,88 @@
+"""The page pool: who holds which KV page, by two counts per page.
+
+A page is *used* by running sequences and by copies in flight, *kept* by nodes of the prefix tree. It is
+free when nobody does either, *cached* when only the tree keeps it, *owned* when something uses it; so
+free + cached + owned = total. Arguments named `pages` are int arrays without repetition.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int32]
+
+
+class Pool:
+    """`total` pages, numbered from 0. `free` and `cached` are counts."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.free = total
+        self.cached = 0
+        self._used = np.zeros(total, np.int32)
+        self._kept = np.zeros(total, np.int32)
+        self._stack = np.arange(total - 1, -1, -1, dtype=np.int32)
+        """Free pages are `_stack[:free]`; the next to go is the last."""
+
+    @property
+    def owned(self) -> int:
+        """Pages that something uses."""
+        return self.total - self.free - self.cached
+
+    def take(self, count: int) -> Ints:
+        """Turn `count` free pages into used ones; there must be that many."""
+        if count > self.free:
+            raise AssertionError(f"{count} pages taken from {self.free} free ones")
+        self.free -= count
+        pages = self._stack[self.free : self.free + count][::-1].copy()
+        self._used[pages] = 1
+        return pages
+
+    def use(self, pages: Ints) -> None:
+        """One more user for pages that are cached or in use."""
+        self.cached -= self.idle(pages)
+        self._used[pages] += 1
+
+    def idle(self, pages: Ints) -> int:
+        """How many of these, none of them free, only the tree keeps."""
+        return len(pages) - int(np.count_nonzero(self._used[pages]))
+
+    def drop(self, pages: Ints) -> None:
+        """One user less."""
+        self._used[pages] -= 1
+        unused = pages[self._used[pages] == 0]
+        gone = unused[self._kept[unused] == 0]
+        self.cached += len(unused) - len(gone)
+        self._push(gone)
+
+    def keep(self, pages: Ints) -> None:
+        """One more tree node for pages that are cached or in use."""
+        self._kept[pages] += 1
+
+    def forget(self, pages: Ints) -> None:
+        """One tree node less."""
+        self._kept[pages] -= 1
+        unkept = pages[self._kept[pages] == 0]
+        gone = unkept[self._used[unkept] == 0]
+        self.cached -= len(gone)
+        self._push(gone)
+
+    def _push(self, pages: Ints) -> None:
+        self._stack[self.free : self.free + len(pages)] = pages
+        self.free += len(pages)
+
+    def check(self, used: Ints, kept: Ints) -> None:
+        """Compare with counts made from scratch, int32[total] each; raises AssertionError."""
+        _same("users", self._used, used)
+        _same("tree references", self._kept, kept)
+        free = np.sort(self._stack[: self.free])
+        _same("the free list", free, np.flatnonzero((used == 0) & (kept == 0)))
+        cached = int(np.count_nonzero((used == 0) & (kept > 0)))
+        if self.cached != cached:
+            raise AssertionError(f"{self.cached} pages are said to be cached, {cached} are")
+
+
+def _same(what: str, have: npt.NDArray[np.integer], want: npt.NDArray[np.integer]) -> None:
+    if not np.array_equal(have, want):
+        raise AssertionError(f"page pool: {what} are {have.tolist()}, owners make it {want.tolist()}")

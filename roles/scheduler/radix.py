@@ -1,0 +1,228 @@
+"""The prefix tree: which token sequences have their KV in the pool, and where.
+
+A radix tree with compressed edges over token ids (as in RadixAttention, arXiv:2312.07104), matched to the
+token. A node holds the tokens [start, end) of every sequence through it, and keeps the pages
+start // P .. ceil(end / P) - 1 (P tokens per page). Where `start` lies inside a page, parent and child each
+keep a page for that index: the child's version holds the parent's tokens too, and overrides it.
+Only positions before `end` of a page mean anything: a sequence that still runs may be writing after them.
+
+Eviction takes the leaf that was used longest ago. A pin protects a node, and with it the way to the root.
+Pins are a preference, not a lock on memory: sequences count their pages themselves (`pages.Pool`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+
+from stretto.roles.scheduler.limits import pages_for
+from stretto.roles.scheduler.pages import Ints, Pool
+
+_STALE_ENTRIES = 64
+"""Stale entries the eviction heap may hold before it is rebuilt, beyond one per node."""
+
+
+class Node:
+    """An edge of the tree and what hangs below it. The root has no parent, nor has a removed node."""
+
+    __slots__ = ("children", "pages", "parent", "pins", "stamp", "start", "tokens")
+
+    def __init__(self, start: int, tokens: Ints, pages: Ints, parent: Node | None) -> None:
+        self.start, self.tokens, self.pages, self.parent = start, tokens, pages, parent
+        self.children: dict[int, Node] = {}
+        """By the first token of the child's edge."""
+        self.pins = 0
+        self.stamp = 0
+        """When it was last used, in uses of the tree."""
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.tokens)
+
+
+class Match(NamedTuple):
+    """The longest known prefix: its length, the pages that hold it, the node in which it ends."""
+
+    length: int
+    pages: Ints
+    node: Node
+
+
+class Tree:
+    """Prefixes over `pool`. None of its methods but `evict` and `strip` give pages back."""
+
+    def __init__(self, pool: Pool, page_size: int) -> None:
+        self._pool, self._page_size = pool, page_size
+        self._root = Node(0, _NOTHING, _NOTHING, None)
+        self._nodes = 0
+        self._clock = count(1)
+        self._tie = count()
+        self._heap: list[tuple[int, int, Node]] = []
+        """(stamp, tie-break, node) of each unpinned leaf, and stale entries."""
+
+    def match(self, tokens: Ints) -> Match:
+        """Look up `tokens`; changes nothing. The pages stay right until the next eviction."""
+        pages = np.empty(pages_for(len(tokens), self._page_size), np.int32)
+        node, at = self._root, 0
+        while at < len(tokens) and (child := node.children.get(int(tokens[at]))) is not None:
+            common = _common(child.tokens, tokens[at:])
+            first, last = at // self._page_size, pages_for(at + common, self._page_size)
+            pages[first:last] = child.pages[: last - first]
+            node, at = child, at + common
+            if common < len(child.tokens):
+                break
+        return Match(at, pages[: pages_for(at, self._page_size)], node)
+
+    def insert(self, tokens: Ints, pages: Ints) -> Node:
+        """Make `tokens`, whose KV the `pages` hold, known; returns the node in which they end.
+
+        Pages of what was known before are not taken: the tree has its own.
+        """
+        node, at = self._root, 0
+        while at < len(tokens):
+            child = node.children.get(int(tokens[at]))
+            if child is None:
+                node = self._add(node, tokens[at:].copy(), pages[at // self._page_size :].copy())
+                break
+            common = _common(child.tokens, tokens[at:])
+            at += common
+            inside = common < len(child.tokens) and at < len(tokens)
+            node = self._split(child, common) if inside else child
+        self._touch(node)
+        self._offer(node)
+        return node
+
+    def pin(self, node: Node) -> None:
+        """Protect the node and its ancestors from `evict`."""
+        node.pins += 1
+        self._touch(node)
+
+    def unpin(self, node: Node) -> None:
+        """Undo one `pin`."""
+        node.pins -= 1
+        self._offer(node)
+
+    def evict(self) -> bool:
+        """Remove the unpinned leaf that was used longest ago; False when there is none."""
+        while self._heap:
+            stamp, _, node = heapq.heappop(self._heap)
+            if stamp == node.stamp and _evictable(node):
+                self._remove(node)
+                return True
+        return False
+
+    def strip(self) -> None:
+        """Remove every leaf, pinned or not."""
+        leaves = [node for node in self._walk() if not node.children]
+        if not leaves:
+            raise AssertionError("the prefix tree is empty: it holds no page that could be given back")
+        for node in leaves:
+            self._remove(node)
+
+    def _add(self, parent: Node, tokens: Ints, pages: Ints) -> Node:
+        node = Node(parent.end, tokens, pages, parent)
+        parent.children[int(tokens[0])] = node
+        self._pool.keep(pages)
+        self._nodes += 1
+        return node
+
+    def _split(self, node: Node, length: int) -> Node:
+        """Give the first `length` tokens of the edge to a new parent; `node` and its pins stay below it."""
+        middle = node.start + length
+        first, last = node.start // self._page_size, pages_for(middle, self._page_size)
+        upper = Node(node.start, node.tokens[:length].copy(), node.pages[: last - first].copy(), node.parent)
+        assert node.parent is not None
+        node.parent.children[int(upper.tokens[0])] = upper
+        upper.children[int(node.tokens[length])] = node
+        upper.stamp = node.stamp
+        node.pages = node.pages[middle // self._page_size - first :].copy()
+        node.tokens, node.start, node.parent = node.tokens[length:].copy(), middle, upper
+        if middle % self._page_size:
+            self._pool.keep(node.pages[:1])
+        self._nodes += 1
+        return upper
+
+    def _remove(self, node: Node) -> None:
+        parent = node.parent
+        assert parent is not None
+        del parent.children[int(node.tokens[0])]
+        node.parent = None
+        self._pool.forget(node.pages)
+        self._nodes -= 1
+        self._offer(parent)
+
+    def _touch(self, node: Node) -> None:
+        stamp = next(self._clock)
+        at: Node | None = node
+        while at is not None:
+            at.stamp, at = stamp, at.parent
+
+    def _offer(self, node: Node) -> None:
+        if not _evictable(node):
+            return
+        if len(self._heap) > _STALE_ENTRIES + 2 * self._nodes:
+            self._heap = [
+                entry for entry in self._heap if entry[0] == entry[2].stamp and _evictable(entry[2])
+            ]
+            heapq.heapify(self._heap)
+        heapq.heappush(self._heap, (node.stamp, next(self._tie), node))
+
+    def _walk(self) -> Iterator[Node]:
+        stack = list(self._root.children.values())
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+    def check(self, pins: dict[int, int]) -> Ints:
+        """Verify the shape; `pins` has the expected pins by `id(node)`. Returns tree references per page.
+
+        Raises AssertionError.
+        """
+        kept = np.zeros(self._pool.total, np.int32)
+        nodes = list(self._walk())
+        offered = {id(node) for stamp, _, node in self._heap if stamp == node.stamp}
+        for node in nodes:
+            _check_node(node, self._page_size, pins.get(id(node), 0))
+            if _evictable(node) and id(node) not in offered:
+                raise AssertionError(f"the unpinned leaf [{node.start}, {node.end}) can never be evicted")
+            kept[node.pages] += 1
+        if len(nodes) != self._nodes:
+            raise AssertionError(f"the prefix tree counts {self._nodes} nodes and has {len(nodes)}")
+        return kept
+
+
+_NOTHING = np.empty(0, np.int32)
+
+
+def _common(edge: Ints, tokens: Ints) -> int:
+    """Length of the common prefix."""
+    size = min(len(edge), len(tokens))
+    differs = edge[:size] != tokens[:size]
+    first = int(differs.argmax())
+    return first if differs[first] else size
+
+
+def _evictable(node: Node) -> bool:
+    return not node.pins and not node.children and node.parent is not None
+
+
+def _check_node(node: Node, page_size: int, pins: int) -> None:
+    where = f"node [{node.start}, {node.end}) of the prefix tree"
+    parent = node.parent
+    if parent is None or parent.end != node.start or parent.children.get(int(node.tokens[0])) is not node:
+        raise AssertionError(f"{where} does not follow its parent")
+    if not len(node.tokens):
+        raise AssertionError(f"{where} has an empty edge")
+    if len(node.pages) != pages_for(node.end, page_size) - node.start // page_size:
+        raise AssertionError(f"{where} has {len(node.pages)} pages")
+    if len(np.unique(node.pages)) != len(node.pages):
+        raise AssertionError(f"{where} has a page twice: {node.pages.tolist()}")
+    if node.pins != pins:
+        raise AssertionError(f"{where} has {node.pins} pins, running sequences make it {pins}")
+    if parent.stamp < node.stamp:
+        raise AssertionError(f"{where} was used after its parent")

@@ -1,0 +1,80 @@
+"""A request's life in the scheduler, as states that hold only what is legal there.
+
+    Waiting ──▶ Prefill ──▶ Decode ──▶ Retiring ──▶ (gone)
+       ▲           └───────────────────▶ │
+       └──────────── retracted ──────────┘
+
+A sequence has a slot from Prefill to Retiring. Retiring means that no step will be planned for it any more,
+but steps in flight still touch its slot and pages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stretto.roles import messages as m
+from stretto.roles.scheduler.pages import Ints
+from stretto.roles.scheduler.radix import Node
+
+
+@dataclass(slots=True)
+class Waiting:
+    """In the queue. `tokens` are the prompt and, after a retraction, what was generated already."""
+
+    tokens: Ints
+
+
+@dataclass(slots=True)
+class Running:
+    """Holds a slot, its pages, and a pin on the node of the prefix tree it came from or went to."""
+
+    slot: int
+    node: Node
+
+
+@dataclass(slots=True)
+class Prefill(Running):
+    """Chunks of its first `goal` tokens have yet to be planned."""
+
+    goal: int
+
+
+@dataclass(slots=True)
+class Decode(Running):
+    """Every chunk is planned; one token per step from here."""
+
+
+@dataclass(slots=True)
+class Retiring(Running):
+    """Waits for the last step that touches it; goes back to the queue then if it was `retracted`."""
+
+    retracted: bool
+
+
+@dataclass(slots=True)
+class Gone:
+    """Holds nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One stream of tokens, and what stays true of it in every state."""
+
+    request: m.Request
+    age: int
+    """How many requests were submitted before it."""
+    limit: int
+    """Length, prompt included, at which it ends."""
+    state: Waiting | Prefill | Decode | Retiring | Gone
+    cached: int | None = None
+    """Prompt tokens the prefix tree had at the first admission; None before it."""
+    deaths: int = 0
+    """Losses of the device that it was running at."""
+
+    @property
+    def uid(self) -> int:
+        return self.request.uid
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.request.prompt_ids) // 4

@@ -1,0 +1,94 @@
+"""A step while it is put together, and what to remember of it while it is in flight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretto.roles import messages as m
+from stretto.roles.scheduler.memory import Placement
+from stretto.roles.scheduler.pages import Ints
+from stretto.roles.scheduler.sequence import Sequence
+from stretto.roles.scheduler.table import Slots
+
+_NO_SLOTS = np.empty(0, np.int64)
+_NO_PAGES = np.empty(0, np.int32)
+
+
+@dataclass(slots=True)
+class Flight:
+    """A step whose result has not come yet."""
+
+    number: int
+    sampling: Slots
+    """The slot of each token in the result, in order."""
+    prefilled: list[tuple[Sequence, int]]
+    """Sequences whose last chunk it computes, and their length after it."""
+    held: Ints
+    """Sources of its page copies."""
+
+
+class Draft:
+    """Collects one step within a budget of tokens."""
+
+    def __init__(self, number: int, budget: int) -> None:
+        self.number, self.budget = number, budget
+        self._admits: list[m.Admit] = []
+        self._copies: list[tuple[int, int]] = []
+        self._growth = b""
+        self._chunks: list[tuple[int, int, int]] = []
+        self._chunk_ids: list[Ints] = []
+        self._decodes = _NO_SLOTS
+        self._prefilled: list[tuple[Sequence, int]] = []
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to compute."""
+        return bool(self._chunks) or self._decodes.size > 0
+
+    def decode(self, slots: Slots) -> None:
+        """One token for each slot."""
+        self._decodes = slots
+        self.budget -= len(slots)
+
+    def grow(self, slots: Slots, pages: Ints) -> None:
+        """One more page for each slot."""
+        self._growth = np.column_stack([slots, pages]).astype(np.int32).tobytes()
+
+    def admit(self, slot: int, placement: Placement, pages: Ints, sampling: m.Sampling) -> None:
+        """Occupy a slot, with the copy its placement asks for."""
+        self._admits.append(m.Admit(slot, placement.length, pages.tobytes(), sampling))
+        whole = len(placement.shared)
+        self._copies += [(int(source), int(pages[whole])) for source in placement.source]
+
+    def chunk(self, slot: int, ids: Ints) -> None:
+        """Part of a prompt, at most `budget` tokens."""
+        self._chunks.append((slot, len(ids), 0))
+        self._chunk_ids.append(ids)
+        self.budget -= len(ids)
+
+    def sample_chunk(self, sequence: Sequence, goal: int) -> None:
+        """The chunk just added is its prompt's last; the sequence has `goal` tokens with it."""
+        slot, count, _ = self._chunks[-1]
+        self._chunks[-1] = (slot, count, 1)
+        self._prefilled.append((sequence, goal))
+
+    def plan(self, cold: bool) -> m.Plan:
+        """The message to the executor."""
+        return m.Plan(
+            self.number,
+            self._admits,
+            np.array(self._copies, np.int32).tobytes(),
+            self._growth,
+            np.array(self._chunks, np.int32).tobytes(),
+            np.concatenate(self._chunk_ids).tobytes() if self._chunk_ids else b"",
+            self._decodes.astype(np.int32).tobytes(),
+            cold,
+        )
+
+    def flight(self) -> Flight:
+        """What the result will be read by."""
+        first = np.array([slot for slot, _, samples in self._chunks if samples], np.int64)
+        sampling = np.concatenate([first, self._decodes]) if len(first) else self._decodes
+        held = np.array([source for source, _ in self._copies], np.int32) if self._copies else _NO_PAGES
+        return Flight(self.number, sampling, self._prefilled, held)
