@@ -1,0 +1,27 @@
+"""Root mean square normalisation, with the residual stream's addition fused in."""
+
+from __future__ import annotations
+
+import torch
+
+from stretto.kernels.rms_norm import cpu, reference
+
+__all__ = ["rms_norm"]
+
+
+def rms_norm(
+    out: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    residual: torch.Tensor | None = None,
+) -> None:
+    """out = norm(x) * weight, or, with a residual: residual += x, then out = norm(residual) * weight.
+
+    out, x: [T, H], rows may be strided; out may be x. weight: [H]. residual: float32 [T, H], updated in place.
+    norm(y) = y / sqrt(mean(y * y) + eps), in float32 whatever the dtypes. For a norm per head, T counts heads.
+    """
+    if cpu.fits(out, x, weight, residual):
+        cpu.rms_norm(out, x, weight, eps, residual)
+    else:
+        reference.rms_norm(out, x, weight, eps, residual)

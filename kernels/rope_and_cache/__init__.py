@@ -1,0 +1,32 @@
+"""Rotary position embedding, fused with the write of keys and values into the paged cache."""
+
+from __future__ import annotations
+
+import torch
+
+from stretto.kernels.rope_and_cache import cpu, reference
+
+__all__ = ["rope_and_cache"]
+
+
+def rope_and_cache(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cos_sin: torch.Tensor,
+    positions: torch.Tensor,
+    slots: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+) -> None:
+    """Rotate q in place; write rotated k, and v as it is, into the caches at `slots`.
+
+    q: [T, Hq, D]; k, v: [T, Hk, D]; tokens may be strided (slices of one qkv matrix), k is left as it was.
+    cos_sin: float32 [positions, D], cosines in the first half, sines in the second; element i pairs with
+    i + D/2 (the layout of GPT-NeoX and Hugging Face). positions: int32 [T]. slots: int64 [T], page * page_size +
+    offset. k_cache, v_cache: [pages, page_size, Hk, D]. Two tokens must not share a slot.
+    """
+    if cpu.fits(q, k, v, k_cache, v_cache):
+        cpu.rope_and_cache(q, k, v, cos_sin, positions, slots, k_cache, v_cache)
+    else:
+        reference.rope_and_cache(q, k, v, cos_sin, positions, slots, k_cache, v_cache)
