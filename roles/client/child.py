@@ -1,0 +1,106 @@
+"""The supervisor as a child process, tied to this one by two pipes.
+
+The child writes a line to the first when everything serves. The second is never written to: when its writing
+end closes, with this process however that ends, the child stops.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stretto.roles.client.arguments import arguments
+from stretto.roles.client.errors import StrettoError
+from stretto.roles.client.tail import Tail
+
+STOP_SECONDS = 10.0
+"""What the child gets, beyond its own `grace`, before SIGTERM and again before SIGKILL."""
+SOCKET_PATH_BYTES = 107
+"""Longest path that fits `sockaddr_un`."""
+
+
+class Child:
+    """Runs `command` for `model`, to serve on `uds`, a socket that only this user can reach."""
+
+    def __init__(
+        self, command: Sequence[str], model: str, options: Mapping[str, Any], *, grace: float, quiet: bool
+    ) -> None:
+        self._grace = grace
+        self._owner = os.getpid()
+        self._directory = _private_directory()
+        self.uds = os.path.join(self._directory, "http.sock")
+        self._ready_fd, ready_fd = os.pipe()
+        parent_fd, self._parent_fd = os.pipe()
+        line = arguments(model, options, uds=self.uds, ready_fd=ready_fd, parent_fd=parent_fd)
+        try:
+            self._process = self._spawn([*command, *line], (ready_fd, parent_fd))
+        finally:
+            os.close(ready_fd)
+            os.close(parent_fd)
+        assert self._process.stderr is not None
+        self._tail = Tail(self._process.stderr, None if quiet else sys.stderr)
+
+    def wait_until_ready(self) -> None:
+        """Wait for the child's word; raises `StrettoError` with its last ones if it dies first."""
+        with os.fdopen(self._ready_fd, "rb") as ready:
+            if ready.readline() != b"ready\n":
+                self._process.wait()
+                raise StrettoError(self.obituary() or "", code="server_died")
+
+    def obituary(self) -> str | None:
+        """How the child died, with its last words; None while it lives."""
+        status = self._process.poll()
+        if status is None:
+            return None
+        self._tail.join()
+        how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        return f"the server is gone ({how}); its last words:\n{self._tail.text()}"
+
+    def abort(self) -> None:
+        """Stop a child that is not ready yet, and need not finish what it has begun."""
+        self._process.terminate()
+        self.stop()
+
+    def stop(self) -> None:
+        """End the child by the ladder (end of the pipe, SIGTERM, SIGKILL) and leave nothing behind."""
+        os.close(self._parent_fd)
+        if os.getpid() != self._owner:
+            return  # a fork of the owner: the child is not ours
+        for insist in (self._process.terminate, self._process.kill):
+            try:
+                self._process.wait(self._grace + STOP_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                insist()
+        self._process.wait()
+        self._tail.join()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _spawn(self, line: list[str], fds: tuple[int, int]) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                line,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=fds,
+                start_new_session=True,  # Ctrl-C is for us to act on: it may mean "stop this answer"
+            )
+        except OSError as error:
+            os.close(self._ready_fd)
+            os.close(self._parent_fd)
+            shutil.rmtree(self._directory)
+            raise StrettoError(f"cannot run {line[0]}: {error.strerror}", code="server_died") from error
+
+
+def _private_directory() -> str:
+    """A fresh 0700 directory in which a socket's path is short enough for the kernel."""
+    sample = os.path.join(tempfile.gettempdir(), "stretto-12345678", "http.sock")
+    fits = len(os.fsencode(sample)) <= SOCKET_PATH_BYTES
+    return tempfile.mkdtemp(prefix="stretto-", dir=None if fits else "/tmp")

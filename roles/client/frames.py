@@ -1,0 +1,112 @@
+"""The frames of `/v1/stream`, and the public structs made of them.
+
+Client to server: `{"type": "generate", "id", "request"}` and `{"type": "cancel", "id"}`. Server to client,
+by id: any number of `delta`, then exactly one `done` or `error`. An `error` whose id is null answers a frame
+that the server could not read. The gateway documents the protocol; fields that this client does not know are
+skipped.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from stretto.roles.client.errors import StrettoError, from_object, invalid
+from stretto.roles.messages import FinishReason
+
+
+class PromptDetails(msgspec.Struct, frozen=True):
+    """Part of OpenAI's usage object."""
+
+    cached_tokens: int = 0
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """OpenAI's usage object."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    prompt_tokens_details: PromptDetails | None = None
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens that came from the prefix cache."""
+        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else 0
+
+
+class Delta(msgspec.Struct, frozen=True, tag="delta"):
+    """Text that became certain since the last delta of the same request; unread deltas are merged."""
+
+    id: str
+    text: str
+    token_ids: list[int] = []
+    """The tokens behind `text`; empty unless the request had `return_token_ids`."""
+    index: int = 0
+    """Which of the request's choices the text belongs to."""
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """The end of a request; `text` and `token_ids` are set when it was not streamed."""
+
+    id: str
+    finish_reason: FinishReason
+    stop_reason: str | int | None = None
+    usage: Usage | None = None
+    text: str | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class Error(msgspec.Struct, frozen=True, tag="error"):
+    """The end of a request that failed: OpenAI's error object, and the HTTP status where the server tells."""
+
+    error: dict[str, Any]
+    id: str | None = None
+    status: int | None = None
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """A whole answer.
+
+    `stop_reason` is the stop string or stop token id that matched, None for the model's own end of sequence.
+    `token_ids` and `prompt_token_ids` are empty unless the request had `return_token_ids`.
+    """
+
+    text: str
+    token_ids: list[int]
+    finish_reason: FinishReason
+    stop_reason: str | int | None
+    usage: Usage
+    prompt_token_ids: list[int]
+
+
+Frame = Delta | Done | Error
+
+_frames = msgspec.json.Decoder(Frame)
+
+
+def decode(data: bytes) -> Frame:
+    """Read a server's frame; raises `msgspec.MsgspecError` for what is not one."""
+    return _frames.decode(data)
+
+
+def generate(id: str, request: dict[str, Any]) -> str:
+    """Frame that submits a request; raises `StrettoError` for values that JSON cannot carry."""
+    try:
+        # The standard encoder, because the fast ones write NaN as null, which would mean "the default".
+        return json.dumps({"type": "generate", "id": id, "request": request}, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise invalid(f"the request cannot be written as JSON: {error}") from error
+
+
+def cancel(id: str) -> str:
+    """Frame that ends a request early; the server answers with a `done` whose reason is "abort"."""
+    return json.dumps({"type": "cancel", "id": id})
+
+
+def failure(frame: Error) -> StrettoError:
+    """The exception that an error frame stands for."""
+    return from_object(frame.error, frame.status, "the server gave no reason")
