@@ -1,0 +1,274 @@
+"""A pretended executor whose tokens depend on every KV cell it reads, and a world to run the core in.
+
+A KV cell holds a token and a digest of everything before it, as real keys and values do. The next token is made
+from the last digest, so a wrong page, a page reused too early or a stale copy changes the output; and each row
+verifies the whole chain of cells it reads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretto.roles import messages as m
+from stretto.roles.scheduler.core import Core
+from stretto.roles.scheduler.limits import Limits
+
+MASK = (1 << 61) - 1
+CLOCK = m.Clock(0.0, 0.0, 0.0, 0.0)
+
+
+def digest(before: int, token: int) -> int:
+    """What a KV cell holds besides its token."""
+    return ((before ^ (token + 0x9E3779B9)) * 0x2545F4914F6CDD1D + 0x632BE5AB) & MASK
+
+
+def next_token(digest_: int, seed: int, vocabulary: int) -> int:
+    """The pretended model and sampler."""
+    return (digest(digest_, seed) >> 23) % vocabulary
+
+
+def oracle(request: m.Request, limits: Limits, vocabulary: int) -> tuple[list[int], str]:
+    """The tokens and finish reason of a request that is alone in the world."""
+    tokens = np.frombuffer(request.prompt_ids, np.int32).tolist()
+    prompt, end, state = len(tokens), limits.end_of(len(tokens), request.max_tokens), 0
+    for token in tokens:
+        state = digest(state, token)
+    while len(tokens) < end:
+        token = next_token(state, request.sampling.seed, vocabulary)
+        tokens.append(token)
+        state = digest(state, token)
+        if token in request.stop_ids:
+            return tokens[prompt:], "stop"
+    return tokens[prompt:], "length"
+
+
+@dataclass
+class Slot:
+    """The executor's own slot state."""
+
+    length: int
+    pages: list[int]
+    seed: int
+    last: int = -1
+
+
+class Device:
+    """Runs plans; raises AssertionError where a real device would read or write what it must not."""
+
+    def __init__(self, limits: Limits, vocabulary: int) -> None:
+        self.limits, self.vocabulary = limits, vocabulary
+        self.cells: list[list[tuple[int, int] | None]] = [[None] * limits.page_size for _ in range(limits.pages)]
+        self.slots: dict[int, Slot] = {}
+        self.step = 0
+        self.override: Callable[[int, int], int] | None = None
+        """(seed, position) -> token, instead of the pretended model's."""
+
+    def run(self, plan: m.Plan) -> m.Result:
+        """Execute one plan, in the order of its fields."""
+        self.step += 1
+        assert plan.step == self.step
+        for admit in plan.admits:
+            pages = np.frombuffer(admit.pages, np.int32).tolist()
+            self.slots[admit.slot] = Slot(admit.length, pages, admit.sampling.seed)
+        for source, target in np.frombuffer(plan.copies, np.int32).reshape(-1, 2).tolist():
+            self.cells[target] = list(self.cells[source])
+        for slot, page in np.frombuffer(plan.growth, np.int32).reshape(-1, 2).tolist():
+            self.slots[slot].pages.append(page)
+        rows = self._rows(plan)
+        self._no_conflicts(rows)
+        states = [self._read(slot) for slot, _, _ in rows]
+        tokens = [self._write(*row, state) for row, state in zip(rows, states, strict=True)]
+        sampled = np.array([token for token in tokens if token is not None], np.int32)
+        return m.Result(plan.step, sampled.tobytes(), CLOCK)
+
+    def _rows(self, plan: m.Plan) -> list[tuple[Slot, list[int], bool]]:
+        ids = np.frombuffer(plan.chunk_ids, np.int32).tolist()
+        rows = []
+        numbers = []
+        for slot, count, samples in np.frombuffer(plan.chunks, np.int32).reshape(-1, 3).tolist():
+            assert count > 0
+            rows.append((self.slots[slot], [ids.pop(0) for _ in range(count)], bool(samples)))
+            numbers.append(slot)
+        assert not ids
+        for slot in np.frombuffer(plan.decodes, np.int32).tolist():
+            rows.append((self.slots[slot], [self.slots[slot].last], True))
+            numbers.append(slot)
+        assert len(set(numbers)) == len(numbers), "a slot appears twice"
+        assert 0 < sum(len(row[1]) for row in rows) <= self.limits.max_batched_tokens
+        return rows
+
+    def _no_conflicts(self, rows: list[tuple[Slot, list[int], bool]]) -> None:
+        """No row writes where another row of the step reads or writes."""
+        size = self.limits.page_size
+        writers = {}
+        for index, (slot, ids, _) in enumerate(rows):
+            for position in range(slot.length, slot.length + len(ids)):
+                cell = slot.pages[position // size], position % size
+                assert cell not in writers, f"{cell} is written twice"
+                writers[cell] = index
+        for index, (slot, _, _) in enumerate(rows):
+            for position in range(slot.length):
+                cell = slot.pages[position // size], position % size
+                assert writers.get(cell, index) == index, f"{cell} is read and written in one step"
+
+    def _read(self, slot: Slot) -> int:
+        """The digest before the slot's next position; every cell up to there must continue the one before."""
+        state = 0
+        for position in range(slot.length):
+            cell = self.cells[slot.pages[position // self.limits.page_size]][position % self.limits.page_size]
+            assert cell is not None, f"position {position} was never written"
+            assert cell[1] == digest(state, cell[0]), f"position {position} holds another sequence's KV"
+            state = cell[1]
+        return state
+
+    def _write(self, slot: Slot, ids: list[int], samples: bool, state: int) -> int | None:
+        for token in ids:
+            state = digest(state, token)
+            page = self.cells[slot.pages[slot.length // self.limits.page_size]]
+            page[slot.length % self.limits.page_size] = token, state
+            slot.length += 1
+        if not samples:
+            return None
+        slot.last = next_token(state, slot.seed, self.vocabulary)
+        if self.override is not None:
+            slot.last = self.override(slot.seed, slot.length)
+        return slot.last
+
+
+@dataclass
+class Stream:
+    """What a detokenizer was told about one request."""
+
+    request: m.Request
+    opened: bool = False
+    silenced: bool = False
+    tokens: list[int] = field(default_factory=list)
+    end: m.End | None = None
+
+
+class World:
+    """A core and its device, which is always one step late: a result comes after the next plan was made."""
+
+    def __init__(self, vocabulary: int = 1000, **sizes: int | bool) -> None:
+        defaults = {"pages": 64, "page_size": 4, "max_seqs": 4, "max_batched_tokens": 16, "max_model_len": 128}
+        self.limits = Limits(**{**defaults, **sizes})  # type: ignore[arg-type]
+        self.vocabulary = vocabulary
+        self.core = Core(self.limits)
+        self.device = Device(self.limits, vocabulary)
+        self.flying: deque[m.Plan] = deque()
+        self.plans: list[m.Plan] = []
+        self.streams: dict[int, Stream] = {}
+
+    def submit(
+        self,
+        prompt: list[int],
+        max_tokens: int | None = 4,
+        stop_ids: tuple[int, ...] = (),
+        seed: int = 0,
+        silent: tuple[int, ...] = (),
+    ) -> int:
+        uid = len(self.streams) + 1
+        request = m.Request(
+            uid,
+            0.0,
+            np.array(prompt, np.int32).tobytes(),
+            max_tokens,
+            stop_ids,
+            m.Sampling(seed=seed),
+            m.Output(0, True),
+            silent,
+        )
+        self.streams[uid] = Stream(request)
+        self.core.submit([request])
+        self.collect()
+        return uid
+
+    def plan(self) -> m.Plan | None:
+        plan = self.core.next_plan()
+        if plan is not None:
+            self.flying.append(plan)
+            self.plans.append(plan)
+        self.collect()
+        return plan
+
+    def report(self) -> m.Result:
+        """Execute the oldest plan in flight and hand its result over."""
+        result = self.device.run(self.flying.popleft())
+        self.core.advance(result)
+        self.collect()
+        return result
+
+    def turn(self) -> None:
+        """Plan all that may be in flight, then let one step report; fails where the core is stuck."""
+        while self.plan() is not None:
+            pass
+        if self.flying:
+            self.report()
+        else:
+            assert not self.core.busy, "requests wait and nothing is in flight"
+
+    def drain(self) -> None:
+        """Turn until nothing lives."""
+        while self.core.busy:
+            self.turn()
+            self.core.check()
+
+    def restart(self, pages: int | None = None) -> None:
+        """The device is lost, with all it had in flight."""
+        self.core.restart(self.limits.pages if pages is None else pages)
+        self.limits = self.core.limits
+        self.device = Device(self.limits, self.vocabulary)
+        self.flying.clear()
+        self.collect()
+
+    def stop(self, uid: int) -> None:
+        self.streams[uid].silenced = True
+        self.core.stop([uid])
+        self.collect()
+
+    def abort(self, uid: int) -> None:
+        self.core.abort([uid])
+        self.collect()
+
+    def collect(self) -> None:
+        """Read what the detokenizers get, and hold it against the rules of `messages.Tokens`."""
+        for detokenizer, message in self.core.take():
+            for opened in message.opens:
+                stream = self._stream(opened.uid, detokenizer)
+                assert not stream.opened
+                assert opened.prompt_tokens == len(stream.request.prompt_ids) // 4
+                stream.opened = True
+            uids = np.frombuffer(message.uids, np.int64).tolist()
+            ids = np.frombuffer(message.ids, np.int32).tolist()
+            indices = np.frombuffer(message.indices, np.int32).tolist()
+            assert len(set(uids)) == len(uids) == len(ids) == len(indices)
+            for uid, token, index in zip(uids, ids, indices, strict=True):
+                stream = self._stream(uid, detokenizer)
+                assert stream.opened
+                assert index == len(stream.tokens)
+                stream.tokens.append(token)
+            for end in message.ends:
+                stream = self._stream(end.uid, detokenizer)
+                assert stream.opened
+                stream.end = end
+
+    def _stream(self, uid: int, detokenizer: int) -> Stream:
+        assert uid % self.limits.detokenizers == detokenizer
+        stream = self.streams[uid]
+        assert stream.end is None, f"request {uid} ended already"
+        assert not stream.silenced, f"request {uid} was silenced"
+        return stream
+
+    def output(self, uid: int) -> tuple[list[int], str]:
+        """Tokens and finish reason of a request that has ended."""
+        stream = self.streams[uid]
+        assert stream.end is not None, f"request {uid} has not ended"
+        return stream.tokens, stream.end.reason
+
+    def expect(self, uid: int) -> tuple[list[int], str]:
+        """What `output` ought to be."""
+        return oracle(self.streams[uid].request, self.limits, self.vocabulary)
