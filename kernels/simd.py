@@ -102,7 +102,9 @@ def load_first(typing: Any, array: Any, index: Any, count: Any) -> Any:
         pointer = _element(context, builder, signature.args[0], *values[:2])
         name, operands = "llvm.masked.load.v16f32.p0", [pointer.type, _MASK, _VECTOR]
         function = _declare(builder, name, _VECTOR, operands)
-        return builder.call(function, [pointer, _below(builder, values[2]), ir.Constant(_VECTOR, [0.0] * LANES)])
+        return builder.call(
+            function, [pointer, _below(builder, values[2]), ir.Constant(_VECTOR, [0.0] * LANES)]
+        )
 
     return lanes(array, types.int64, types.int64), generate
 
@@ -192,7 +194,9 @@ def _fold(combine: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
         vector = values[0]
         for width in (8, 4, 2, 1):
             picks = [(lane + width) % LANES for lane in range(LANES)]
-            other = builder.shuffle_vector(vector, ir.Constant(_VECTOR, ir.Undefined), ir.Constant(_INTS, picks))
+            other = builder.shuffle_vector(
+                vector, ir.Constant(_VECTOR, ir.Undefined), ir.Constant(_INTS, picks)
+            )
             vector = combine(builder, vector, other)
         return builder.extract_element(vector, _I32(0))
 

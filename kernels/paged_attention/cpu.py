@@ -30,7 +30,9 @@ _Args = arguments(
 
 
 @simd.device()
-def _locate(offsets: Any, pages: Any, table: int, first: int, count: int, page_size: int, stride: int) -> None:
+def _locate(
+    offsets: Any, pages: Any, table: int, first: int, count: int, page_size: int, stride: int
+) -> None:
     """Offsets in the cache of a tile's tokens; lanes past the last token repeat it."""
     for lane in range(TILE):
         position = first + min(lane, count - 1)
@@ -61,7 +63,17 @@ def _dots(q: Any, start: int, keys: Any, head_dim: int) -> Any:
 
 
 @simd.device()
-def _blend(acc: Any, at: int, decay: Any, weights: Any, count: int, cache: Any, offsets: Any, base: int, head_dim: int) -> None:
+def _blend(
+    acc: Any,
+    at: int,
+    decay: Any,
+    weights: Any,
+    count: int,
+    cache: Any,
+    offsets: Any,
+    base: int,
+    head_dim: int,
+) -> None:
     """acc = acc * decay + weights . values, in order of position."""
     whole = head_dim - head_dim % TILE
     for column in range(0, whole, TILE):
@@ -141,7 +153,9 @@ def attention(head_dim: int, group: int) -> Kernel:
             maxima[:] = -np.inf
             for first in range(0, position + count, TILE):
                 tokens = min(TILE, position + count - first)
-                _locate(offsets, pages, sequence * a.max_pages, first, tokens, a.page_size, a.kv_heads * head_dim)
+                _locate(
+                    offsets, pages, sequence * a.max_pages, first, tokens, a.page_size, a.kv_heads * head_dim
+                )
                 _turn(keys, k_cache, offsets, base, head_dim)
                 for row in range(max(0, first - position), count):
                     seen = min(TILE, position + row + 1 - first)

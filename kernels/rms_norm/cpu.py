@@ -34,9 +34,7 @@ def _add_row(residual: Any, start: int, x: Any, x_start: int, width: int) -> Non
     for i in range(0, whole, simd.LANES):
         simd.store(residual, start + i, simd.add(simd.load(residual, start + i), simd.load(x, x_start + i)))
     rest = width - whole
-    last = simd.add(
-        simd.load_first(residual, start + whole, rest), simd.load_first(x, x_start + whole, rest)
-    )
+    last = simd.add(simd.load_first(residual, start + whole, rest), simd.load_first(x, x_start + whole, rest))
     simd.store_first(residual, start + whole, last, rest)
 
 

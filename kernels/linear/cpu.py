@@ -1,0 +1,112 @@
+"""The matrix product of a linear layer on the CPU, over packed weights.
+
+Weights stay in their stored type and are widened in registers, so a small batch reads half the bytes of float32.
+Each output is one running sum over k in order (see `tile.py`): the bits of a row depend on neither the other rows nor
+their number, by construction.
+
+Measured on two cores (Zen 5, AVX-512), 40 layers of 576 x 3072 in float16, milliseconds, beside
+fbgemm's float16 packed product, whose bits depend on the batch's tail:
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import llvmlite.binding
+import numpy as np
+import torch
+
+from stretto.kernels import simd
+from stretto.kernels.linear.tile import make_tile
+from stretto.kernels.pool import Kernel, arguments, claim, floats, kernel, unpack
+
+ROWS, PANELS = (8, 3) if llvmlite.binding.get_host_cpu_features().get("avx512f") else (6, 1)
+"""The tile: 8 x 3 vectors fill the 32 registers of AVX-512, 6 x 1 pairs the 16 of AVX2."""
+COLUMNS = PANELS * simd.LANES
+
+_tile_float16 = make_tile(ROWS, PANELS, "float16")
+_tile_bfloat16 = make_tile(ROWS, PANELS, "bfloat16")
+_tile_float32 = make_tile(ROWS, PANELS, "float32")
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+_Args = arguments("out x weight bias rows depth width splits out_stride x_stride")
+
+
+@simd.device()
+def _deliver(
+    out: Any, to: int, scratch: Any, row: int, biased: bool, bias: Any, first: int, columns: int
+) -> None:
+    """Move one row of a finished tile to its place, bias added."""
+    for column in range(0, columns, simd.LANES):
+        n = min(simd.LANES, columns - column)
+        total = simd.load(scratch, row * COLUMNS + column)
+        if biased:
+            total = simd.add(total, simd.load_first(bias, first + column, n))
+        simd.store_first(out, to + column, total, n)
+
+
+@functools.cache
+def product(dtype: torch.dtype) -> Kernel:
+    """The kernel for one stored type: units of work are (group of columns, run of rows)."""
+    kind, size = DTYPES.index(dtype), dtype.itemsize
+
+    def body(pointer: Any) -> None:
+        a = unpack(pointer)
+        out, x, bias = floats(a.out), floats(a.x), floats(a.bias)
+        biased = a.bias != 0
+        scratch = np.empty(ROWS * COLUMNS, np.float32)
+        groups = (a.width + COLUMNS - 1) // COLUMNS
+        tiles = (a.rows + ROWS - 1) // ROWS
+        unit = claim(pointer)
+        while unit < groups * a.splits:
+            first, part = unit // a.splits * COLUMNS, unit % a.splits
+            columns = min(COLUMNS, a.width - first)
+            weights = a.weight + first * a.depth * size
+            for index in range(tiles * part // a.splits, tiles * (part + 1) // a.splits):
+                row = index * ROWS
+                rows = min(ROWS, a.rows - row)
+                if kind == 0:
+                    _tile_float16(rows, x, row * a.x_stride, a.x_stride, weights, a.depth, scratch)
+                elif kind == 1:
+                    _tile_bfloat16(rows, x, row * a.x_stride, a.x_stride, weights, a.depth, scratch)
+                else:
+                    _tile_float32(rows, x, row * a.x_stride, a.x_stride, weights, a.depth, scratch)
+                for r in range(rows):
+                    _deliver(out, (row + r) * a.out_stride + first, scratch, r, biased, bias, first, columns)
+            unit = claim(pointer)
+
+    return kernel(_Args)(body)
+
+
+def pack(weight: torch.Tensor) -> torch.Tensor:
+    """weight [N, K] as contiguous [groups, K, COLUMNS], the last group filled up with zeros."""
+    width, depth = weight.shape
+    groups = -(-width // COLUMNS)
+    packed = weight.new_zeros(groups, depth, COLUMNS)
+    whole = width // COLUMNS
+    packed[:whole] = weight[: whole * COLUMNS].view(whole, COLUMNS, depth).transpose(1, 2)
+    if whole < groups:
+        packed[whole, :, : width - whole * COLUMNS] = weight[whole * COLUMNS :].T
+    return packed
+
+
+def multiply(out: torch.Tensor, x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> None:
+    """out [T, N] = x [T, K] times packed weights, plus bias [N]; float32, elements of a row side by side."""
+    threads = torch.get_num_threads()
+    rows, depth = x.shape
+    tiles = -(-rows // ROWS)
+    product(packed.dtype)(
+        threads,
+        out.data_ptr(),
+        x.data_ptr(),
+        packed.data_ptr(),
+        0 if bias is None else bias.data_ptr(),
+        rows,
+        depth,
+        out.shape[1],
+        max(1, min(tiles, -(-4 * threads // packed.shape[0]))),
+        out.stride(0),
+        x.stride(0),
+    )
