@@ -1,8 +1,8 @@
 """A pretended executor whose tokens depend on every KV cell it reads, and a world to run the core in.
 
-A KV cell holds a token and a digest of everything before it, as real keys and values do. The next token is made
-from the last digest, so a wrong page, a page reused too early or a stale copy changes the output; and each row
-verifies the whole chain of cells it reads.
+A KV cell holds a token and a digest of everything before it, as real keys and values do. The next token is
+made from the last digest, so a wrong page, a page reused too early or a stale copy changes the output; and
+each row verifies the whole chain of cells it reads.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Device:
 
     def __init__(self, limits: Limits, vocabulary: int) -> None:
         self.limits, self.vocabulary = limits, vocabulary
-        self.cells: list[list[tuple[int, int] | None]] = [[None] * limits.page_size for _ in range(limits.pages)]
+        self.cells: list[list[tuple[int, int] | None]] = [
+            [None] * limits.page_size for _ in range(limits.pages)
+        ]
         self.slots: dict[int, Slot] = {}
         self.step = 0
         self.override: Callable[[int, int], int] | None = None
@@ -154,7 +156,13 @@ class World:
     """A core and its device, which is always one step late: a result comes after the next plan was made."""
 
     def __init__(self, vocabulary: int = 1000, **sizes: int | bool) -> None:
-        defaults = {"pages": 64, "page_size": 4, "max_seqs": 4, "max_batched_tokens": 16, "max_model_len": 128}
+        defaults = {
+            "pages": 64,
+            "page_size": 4,
+            "max_seqs": 4,
+            "max_batched_tokens": 16,
+            "max_model_len": 128,
+        }
         self.limits = Limits(**{**defaults, **sizes})  # type: ignore[arg-type]
         self.vocabulary = vocabulary
         self.core = Core(self.limits)
