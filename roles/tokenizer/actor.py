@@ -1,0 +1,98 @@
+"""The tokenizer's process: gateways' messages in, requests in tokens out to the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+
+from stretto.roles import messages as m
+from stretto.roles.actor import Role
+from stretto.roles.tokenizer.chat import load_template
+from stretto.roles.tokenizer.core import Core
+from stretto.roles.tokenizer.refusal import Refused
+from stretto.roles.tokenizer.sockets import Mailbox, Outbox
+from stretto.roles.tokenizer.vocabulary import load_vocabulary
+
+BYTES_PER_TURN = 1 << 16
+"""Work done before the loop gets to heartbeats and control: some 20 ms of encoding, or one larger message."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[m.ToTokenizer] = msgspec.msgpack.Decoder(m.ToTokenizer)
+
+
+class Tokenizer(Role):
+    """Receives `Submit` and `Cancel`; sends `Request` and `Abort` to the scheduler, `Rejected` to a gateway.
+
+    While the ring to the scheduler is full it leaves messages in the mailbox, so that gateways feel it.
+    A cancel cannot overtake its request: both go through this loop, in order.
+    """
+
+    async def open(self) -> dict[str, Any]:
+        """Load the vocabulary and the template, bind the mailbox."""
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the cores belong to the model
+        ctx = self.ctx
+        model_dir = Path(ctx.config.model_dir)
+        vocabulary = load_vocabulary(model_dir, ctx.config.max_model_len)
+        self._core = Core(vocabulary, load_template(model_dir))
+        self._scheduler = ctx.sender("scheduler.0")
+        self._zmq = zmq.Context()
+        gateways = range(ctx.config.gateways)
+        self._gateways = [Outbox(self._zmq, ctx.endpoint("gateway", i)) for i in gateways]
+        self._mailbox = Mailbox(self._zmq, ctx.endpoint("tokenizer", ctx.index))
+        asyncio.get_running_loop().add_reader(self._mailbox.fd, self._on_mail)
+        return {"vocabulary": vocabulary.size, "context": vocabulary.context, "eos": list(vocabulary.eos)}
+
+    def _on_mail(self) -> None:
+        self._mailbox.hear()
+        self.ctx.wake()
+
+    def turn(self) -> None:
+        """Handle what is in the mailbox, up to `BYTES_PER_TURN`."""
+        budget = BYTES_PER_TURN
+        while budget > 0:
+            if self._scheduler.blocked:
+                return  # the space bell wakes us
+            data = self._mailbox.receive()
+            if data is None:
+                return
+            budget -= len(data)
+            self._handle(data)
+        asyncio.get_running_loop().call_soon(self.ctx.wake)  # not at once: the loop must turn in between
+
+    def _handle(self, data: bytes) -> None:
+        try:
+            message = _decoder.decode(data)
+        except msgspec.DecodeError as error:
+            self.ctx.log.warning("dropped a malformed message of %d bytes: %s", len(data), error)
+            return
+        match message:
+            case m.Cancel(uid):
+                self._scheduler.send(_encoder.encode(m.Abort(uid)))
+            case m.Submit(gateway=gateway) if 0 <= gateway < len(self._gateways):
+                self._submit(message)
+            case m.Submit(uid, gateway):
+                self.ctx.log.warning("dropped request %d of unknown gateway %d", uid, gateway)
+
+    def _submit(self, message: m.Submit) -> None:
+        try:
+            request = self._core.prepare(message)
+        except Refused as refused:
+            self._reject(message, refused.fault)
+            return
+        self._scheduler.send(_encoder.encode(request))
+        self.ctx.meter.add("prompts_total")
+
+    def _reject(self, message: m.Submit, fault: m.Fault) -> None:
+        self.ctx.meter.add("prompts_rejected_total")
+        if not self._gateways[message.gateway].send(_encoder.encode(m.Rejected(message.uid, fault))):
+            self.ctx.log.warning("gateway %d takes no messages: dropped a rejection", message.gateway)
+
+    async def close(self) -> None:
+        """Close the sockets."""
+        asyncio.get_running_loop().remove_reader(self._mailbox.fd)
+        self._zmq.destroy(linger=0)

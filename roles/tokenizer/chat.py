@@ -1,0 +1,116 @@
+"""Chat turns to prompt text: the model's own Jinja template, in a sandbox.
+
+Templates on the hub are written for transformers' `apply_chat_template`, so they see the same environment,
+globals and filters here, without transformers' start-up time.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from stretto.roles.tokenizer.files import read_json, special_tokens
+from stretto.roles.tokenizer.refusal import Refused
+
+
+class GenerationTag(Extension):
+    """`{% generation %}` marks what an assistant said, for training; here it is only a scope."""
+
+    tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body).set_lineno(line)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(format: str) -> str:
+    return datetime.now().strftime(format)
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Plain JSON: Jinja's own filter escapes HTML, which no model was trained on."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+    return environment
+
+
+class ChatTemplate:
+    """A model's chat template. One that does not compile fails each chat, not the start of the server."""
+
+    def __init__(self, source: str | None, constants: dict[str, str]) -> None:
+        """`constants` are the special tokens that templates name, e.g. {"bos_token": "<s>"}."""
+        self._constants: dict[str, Any] = {"tools": None, "documents": None, **constants}
+        self._template: jinja2.Template | None = None
+        self._missing = "This model has no chat template: use a text completion (prompt) instead."
+        if source is not None:
+            self._compile(source)
+
+    def _compile(self, source: str) -> None:
+        try:
+            self._template = _environment().from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            self._missing = f"This model's chat template is broken ({error}): use a text completion instead."
+
+    def render(
+        self, messages: list[dict[str, Any]], add_generation_prompt: bool, extra: dict[str, Any]
+    ) -> str:
+        """The prompt's text. `extra` overrides the special tokens; keys of a turn that are None are dropped.
+
+        Raises `Refused` when there is no template, or when it fails on these messages in whatever way.
+        """
+        if self._template is None:
+            raise Refused(self._missing, "messages")
+        turns = [{key: value for key, value in turn.items() if value is not None} for turn in messages]
+        values = self._constants | extra
+        values |= {"messages": turns, "add_generation_prompt": add_generation_prompt}
+        try:
+            return self._template.render(values)
+        except (
+            Exception
+        ) as error:  # the template is the model's program: any failure is between it and the client
+            raise Refused(
+                f"The model's chat template refuses these messages: {error}.", "messages"
+            ) from error
+
+
+def load_template(model_dir: Path) -> ChatTemplate:
+    """The template of `chat_template.jinja`, else of `tokenizer_config.json` (of a list, its "default")."""
+    return ChatTemplate(_source(model_dir), special_tokens(model_dir))
+
+
+def _source(model_dir: Path) -> str | None:
+    file = model_dir / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    found = read_json(model_dir / "tokenizer_config.json").get("chat_template")
+    if isinstance(found, list):
+        return {entry["name"]: entry["template"] for entry in found}.get("default")
+    return found
