@@ -144,7 +144,7 @@ class RingWriter(_End):
             words[at >> 3], words[(at >> 3) + 1] = tail ^ _RECORD_MAGIC, _PADDING
             tail, at = tail + left, _PAGE
         words[at >> 3] = tail ^ _RECORD_MAGIC
-        words[(at >> 3) + 1] = crc32(payload, length) << 32 | length
+        words[(at >> 3) + 1] = crc32(payload) << 32 | length
         self._map[at + _RECORD_HEADER : at + _RECORD_HEADER + length] = payload
         if self._fence:
             self._fence()
@@ -170,12 +170,13 @@ class RingReader(_End):
 
     def published(self) -> int:
         """Sync point "publish": the position up to which records can be read."""
-        self._tail = self._words[_TAIL]
+        tail = self._words[_TAIL]
         if self._fence:
             self._fence()
-        if not 0 <= self._tail - self.position <= self._capacity or self._tail % _ALIGN:
-            raise self._corrupt(self.position, f"the writer claims to be at {self._tail}")
-        return self._tail
+        if not 0 <= tail - self.position <= self._capacity or tail % _ALIGN:
+            raise self._corrupt(self.position, f"the writer claims to be at {tail}")
+        self._tail = tail
+        return tail
 
     def try_pop(self) -> bytes | None:
         """The next record; None when there is none. Raises RingCorrupt, and then stays where it is."""
@@ -191,10 +192,10 @@ class RingReader(_End):
         end = head + ((length + _RECORD_HEADER + _ALIGN - 1) & -_ALIGN)
         if words[at >> 3] != head ^ _RECORD_MAGIC:
             raise self._corrupt(head, "the record belongs to another position")
-        if length > self.max_record or end > self._tail:
+        if end > self._tail:
             raise self._corrupt(head, f"a record of {length} bytes does not end before {self._tail}")
         payload = self._map[at + _RECORD_HEADER : at + _RECORD_HEADER + length]
-        if crc32(payload, length) != check >> 32:
+        if crc32(payload) != check >> 32:
             raise self._corrupt(head, f"the checksum over {length} bytes is wrong")
         if self._fence:
             self._fence()

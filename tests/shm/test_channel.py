@@ -136,6 +136,30 @@ def test_replace_moves_both_ends_to_the_fresh_ring_and_leaks_nothing():
     assert open_descriptors() == before
 
 
+def test_after_replace_the_space_bell_follows_the_fresh_ring(ends):
+    sender, receiver = ends
+    for _ in range(20):
+        sender.send(b"old" * 16)
+        list(receiver.drain())
+    fresh_sender, fresh_receiver = open_channel()
+    sender.replace(fresh_sender)
+    receiver.replace(fresh_receiver)
+    for _ in range(5):
+        sender.send(b"new" * 16)
+    assert list(receiver.drain()) == [b"new" * 16] * 4
+    assert bell.wait(sender.bell_fd, 0)
+
+
+def test_replace_keeps_what_already_waits_for_the_fresh_ring(ends):
+    sender, receiver = ends
+    fresh_sender, fresh_receiver = open_channel()
+    for _ in range(5):
+        fresh_sender.send(b"new" * 16)
+    sender.replace(fresh_sender)
+    receiver.replace(fresh_receiver)
+    assert sender.pending == 1
+
+
 def test_a_ring_replaced_in_the_middle_of_a_drain_ends_it(ends):
     sender, receiver = ends
     sender.send(b"old")

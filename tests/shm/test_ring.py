@@ -1,6 +1,7 @@
 import os
 from collections import deque
 from contextlib import contextmanager
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -165,6 +166,14 @@ def test_a_record_of_an_earlier_lap_is_not_taken_for_a_new_one():
             reader.try_pop()
 
 
+def test_a_record_that_ends_behind_the_tail_is_noticed_although_its_checksum_is_right():
+    with open_ring(256) as (writer, [reader], raw):
+        writer.try_push(b"sixteen bytes ok")
+        store(raw, DATA + 8, crc32(raw[DATA + 16 : DATA + 33]) << 32 | 17)
+        with pytest.raises(RingCorrupt, match="a record of 17 bytes does not end before 32"):
+            reader.try_pop()
+
+
 @pytest.mark.parametrize("tail", [24, 256 + 16, 2**64 - 16], ids=["odd", "too far", "behind"])
 def test_a_writer_that_cannot_be_where_it_claims_is_noticed(tail):
     with open_ring(256) as (_, [reader], raw):
@@ -200,6 +209,17 @@ def test_the_files_header_is_checked_on_attach(end, at, value, complaint):
     with pytest.raises(RingCorrupt, match=complaint):
         end(fd)
     os.close(fd)
+
+
+def test_a_capacity_that_is_no_power_of_two_is_refused_on_attach():
+    real, odd = ring.create("r", 256), memory.create("odd", 4096 + 384)
+    raw = memory.attach(odd)
+    raw[:4096] = memory.attach(real)[:4096]
+    store(raw, 8, 384)
+    with pytest.raises(RingCorrupt, match="capacity 384"):
+        RingReader(odd)
+    os.close(real)
+    os.close(odd)
 
 
 @pytest.mark.parametrize(
