@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+NOTHING_LISTENS = "nothing listens at {}; start a server with `stretto serve`, or say where one is"
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 
 
@@ -48,6 +50,21 @@ def parse(url: str = DEFAULT_URL, uds: str | None = None) -> Address:
         raise ValueError(f"{url!r} is not a server's address; give it as {DEFAULT_URL}")
     prefix = parts.path.rstrip("/").removesuffix("/v1")
     return Address(_SCHEMES[parts.scheme] == "wss", parts.netloc + prefix)
+
+
+def listens(address: Address, timeout: float = 5.0) -> bool:
+    """Whether somebody takes connections there; waits at most `timeout` seconds."""
+    try:
+        if address.uds is not None:
+            with socket.socket(socket.AF_UNIX) as unix:
+                unix.connect(address.uds)
+        else:
+            parts = urlsplit(address.http)
+            port = parts.port or (443 if address.secure else 80)
+            socket.create_connection((parts.hostname, port), timeout).close()
+    except OSError:
+        return False
+    return True
 
 
 def _is_loopback(host: str) -> bool:

@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from stretto.roles.client import frames
-from stretto.roles.client.address import Address
+from stretto.roles.client.address import NOTHING_LISTENS, Address
 from stretto.roles.client.errors import StrettoError, from_object
 from stretto.roles.client.inbox import Inbox
 
@@ -156,11 +156,7 @@ def _explain(error: Exception, address: Address) -> StrettoError:
         case TimeoutError():
             return StrettoError(f"{address} does not answer", code="timeout")
         case OSError():
-            return StrettoError(
-                f"cannot connect to {address} ({error.strerror or error}); "
-                "start a server with `stretto serve`, or say where one is",
-                code="cannot_connect",
-            )
+            return StrettoError(f"{NOTHING_LISTENS.format(address)} ({error})", code="cannot_connect")
         case _:
             return StrettoError(f"{address} does not speak Stretto's protocol: {error}", code="protocol")
 

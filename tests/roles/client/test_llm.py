@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,27 @@ import pytest
 from stretto.roles.client.errors import StrettoError
 from stretto.roles.client.llm import LLM
 from stretto.roles.messages import SamplingParams
+
+
+class Bar:
+    """A progress bar, and the class to make it of."""
+
+    total, done, postfix = 0, 0, ""
+
+    def __call__(self, total: int, **_: Any) -> Any:
+        self.total = total
+        return self
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def set_postfix_str(self, text: str, refresh: bool) -> None:
+        self.postfix = text
+
+    def update(self, count: int) -> None:
+        self.done += count
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +91,17 @@ def test_a_refused_prompt_is_named_and_the_next_call_works(llm: LLM) -> None:
     assert llm.generate("say again", use_tqdm=False)[0].outputs[0].text == "again"
 
 
+def test_an_interrupt_cancels_the_batch_and_leaves_it_usable(llm: LLM) -> None:
+    class CtrlC(Bar):
+        def update(self, count: int) -> None:
+            main = threading.main_thread().ident or 0
+            threading.Thread(target=signal.pthread_kill, args=(main, signal.SIGINT)).start()
+
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(["say a", "hang b", "hang c"], use_tqdm=CtrlC())
+    assert llm.generate("say again", use_tqdm=False)[0].outputs[0].text == "again"
+
+
 def test_what_is_no_prompt_is_named_before_anything_is_sent(llm: LLM) -> None:
     with pytest.raises(TypeError, match="prompt 1 must be text or a list of token ids"):
         llm.generate(["hang a", 1.5], use_tqdm=False)  # type: ignore[arg-type]
@@ -84,27 +117,10 @@ def test_it_works_inside_a_running_event_loop(llm: LLM) -> None:
 
 
 def test_the_progress_bar_counts_requests_and_tokens(llm: LLM) -> None:
-    bars: list[Any] = []
-
-    class Bar:
-        def __init__(self, total: int, **_: Any) -> None:
-            self.total, self.done, self.postfix = total, 0, ""
-            bars.append(self)
-
-        def __enter__(self) -> Any:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-        def set_postfix_str(self, text: str, refresh: bool) -> None:
-            self.postfix = text
-
-        def update(self, count: int) -> None:
-            self.done += count
-
-    llm.generate(["say a", "say b", "say c"], use_tqdm=Bar)
-    assert (bars[0].total, bars[0].done) == (3, 3)
-    assert bars[0].postfix.endswith("tok/s")
+    bar = Bar()
+    llm.generate(["say a", "say b", "say c"], use_tqdm=bar)
+    assert (bar.total, bar.done) == (3, 3)
+    assert bar.postfix.endswith("tok/s")
 
 
 def test_a_server_that_dies_is_told_with_its_last_words(command: tuple[str, ...]) -> None:
@@ -128,4 +144,3 @@ def test_nothing_is_left_when_the_script_ends_without_closing(command: tuple[str
     assert not Path(uds).parent.exists()
     assert not Path(f"/proc/{pid}").exists()
     assert ended.stderr == "loading weights\n"
-    assert os.getpid() != int(pid)
