@@ -1,0 +1,207 @@
+"""What a message between two processes costs: `python -m stretto.bench.ring [--json]`.
+
+Microseconds of a round trip, both sides asleep until the other has sent: a ring with its bells
+(`shm.channel`) beside ZeroMQ over ipc and a `multiprocessing.Pipe`. The transports take turns, so that a
+machine which speeds up or slows down does so for all of them. The last column is push + pop of a ring in one
+process: what is left when nobody has to be woken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection, Pipe
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import zmq
+
+from stretto.bench.launch import machine
+from stretto.shm import bell, ring
+from stretto.shm.channel import Receiver, Sender
+
+SIZES = (256, 16384)
+"""Payload bytes: a step's plan or result at small batch; a prompt chunk or a large batch."""
+CAPACITY = 1 << 20
+TURNS = 5
+WARM_ROUNDS = 200
+
+
+class End(Protocol):
+    """One side of a connection."""
+
+    def send(self, payload: bytes) -> None: ...
+    def receive(self) -> bytes: ...
+
+
+class RingEnd:
+    """A ring in each direction; descriptors as (memory, items, space) to send on, then to receive on."""
+
+    def __init__(self, *fds: int) -> None:
+        self._sender, self._receiver = Sender(*fds[:3]), Receiver(*fds[3:])
+        self.send = self._sender.send
+
+    def receive(self) -> bytes:
+        bell.wait(self._receiver.bell_fd)
+        self._receiver.hear()
+        return next(self._receiver.drain())
+
+
+class ZmqEnd:
+    """A PAIR socket over ipc."""
+
+    def __init__(self, address: str, bind: bool) -> None:
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PAIR)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        (self._socket.bind if bind else self._socket.connect)(address)
+        self.send, self.receive = self._socket.send, self._socket.recv
+
+
+class PipeEnd:
+    """A Unix socket pair with length prefixes."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.send, self.receive = connection.send_bytes, connection.recv_bytes
+
+
+@contextmanager
+def ring_ends() -> Iterator[tuple[End, list[str], list[int]]]:
+    """Our end, what the child needs to make its own, and the descriptors that it inherits."""
+    there, back = ([ring.create("bench", CAPACITY), bell.create(), bell.create()] for _ in range(2))
+    yield RingEnd(*map(os.dup, there + back)), [str(fd) for fd in back + there], back + there
+
+
+@contextmanager
+def zmq_ends() -> Iterator[tuple[End, list[str], list[int]]]:
+    """As `ring_ends`."""
+    with tempfile.TemporaryDirectory() as directory:
+        address = f"ipc://{directory}/bench"
+        yield ZmqEnd(address, bind=True), [address], []
+
+
+@contextmanager
+def pipe_ends() -> Iterator[tuple[End, list[str], list[int]]]:
+    """As `ring_ends`."""
+    ours, theirs = Pipe()
+    yield PipeEnd(ours), [str(theirs.fileno())], [theirs.fileno()]
+    theirs.close()
+
+
+def child_end(kind: str, arguments: list[str]) -> End:
+    """The other side of `kind`, in the child."""
+    if kind == "zmq ipc":
+        return ZmqEnd(arguments[0], bind=False)
+    fds = map(int, arguments)
+    return RingEnd(*fds) if kind == "ring" else PipeEnd(Connection(next(fds)))
+
+
+KINDS = {"ring": ring_ends, "zmq ipc": zmq_ends, "pipe": pipe_ends}
+
+
+def echo(kind: str, arguments: list[str]) -> None:
+    """The child: send back what comes, until an empty payload."""
+    end = child_end(kind, arguments)
+    while payload := end.receive():
+        end.send(payload)
+
+
+@contextmanager
+def connected(kind: str) -> Iterator[End]:
+    """Our end of a connection to an echoing process."""
+    with KINDS[kind]() as (end, arguments, fds):
+        command = [sys.executable, "-m", "stretto.bench.ring", "--echo", kind, *arguments]
+        with subprocess.Popen(command, pass_fds=fds):
+            try:
+                yield end
+            finally:
+                end.send(b"")
+
+
+def round_trips(end: End, size: int, rounds: int) -> list[float]:
+    """Microseconds of each of `rounds` round trips."""
+    payload, took = os.urandom(size), []
+    for _ in range(WARM_ROUNDS + rounds):
+        start = time.perf_counter()
+        end.send(payload)
+        end.receive()
+        took.append(1e6 * (time.perf_counter() - start))
+    return took[WARM_ROUNDS:]
+
+
+def push_pop(size: int, rounds: int) -> float:
+    """Microseconds of a push and a pop without any waiting, median of some turns."""
+    fd = ring.create("bench", CAPACITY)
+    writer, reader = ring.RingWriter(fd), ring.RingReader(fd)
+    os.close(fd)
+    payload, took = os.urandom(size), []
+    for _ in range(TURNS):
+        start = time.perf_counter()
+        for _ in range(rounds):
+            writer.try_push(payload)
+            reader.try_pop()
+        took.append(1e6 * (time.perf_counter() - start) / rounds)
+    return float(np.median(took))
+
+
+class Row(NamedTuple):
+    """Figures of one transport at one size, microseconds."""
+
+    kind: str
+    bytes: int
+    p50: float
+    p99: float
+    p50_ratio: float
+    """Its p50 over the ring's."""
+
+
+def measure(rounds: int) -> list[Row]:
+    """All transports at all sizes, `rounds` round trips each, in turns."""
+    took: dict[tuple[int, str], list[float]] = {(size, kind): [] for size in SIZES for kind in KINDS}
+    with ExitStack() as stack:
+        ends = {kind: stack.enter_context(connected(kind)) for kind in KINDS}
+        for _ in range(TURNS):
+            for (size, kind), all_took in took.items():
+                all_took += round_trips(ends[kind], size, rounds // TURNS)
+    rows = []
+    for (size, kind), all_took in took.items():
+        p50, p99 = np.percentile(all_took, (50, 99))
+        rows.append(Row(kind, size, p50, p99, p50 / np.median(took[size, "ring"])))
+    return rows
+
+
+def report(rows: list[Row], alone: dict[int, float]) -> None:
+    """Print the table."""
+    print(f"{'bytes':>6}  {'transport':<9}{'p50 us':>8}{'p99 us':>8}{'p50 / ring':>12}{'push+pop us':>13}")
+    for row in rows:
+        own = f"{alone[row.bytes]:13.2f}" if row.kind == "ring" else ""
+        print(f"{row.bytes:>6}  {row.kind:<9}{row.p50:8.1f}{row.p99:8.1f}{row.p50_ratio:12.2f}{own}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10_000, help="round trips per transport and size")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--echo", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.echo:
+        echo(options.echo[0], options.echo[1:])
+        return
+    rows, alone = measure(options.rounds), {size: push_pop(size, options.rounds) for size in SIZES}
+    if options.json:
+        figures: dict[str, Any] = {"machine": machine(), "rounds": options.rounds}
+        figures["round_trip_us"] = [row._asdict() for row in rows]
+        figures["push_pop_us"] = alone
+        print(json.dumps(figures, indent=1))
+    else:
+        report(rows, alone)
+
+
+if __name__ == "__main__":
+    main()
