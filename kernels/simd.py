@@ -156,14 +156,20 @@ def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 @intrinsic
 def maximum(typing: Any, a: Any, b: Any) -> Any:
-    """The larger of each pair of lanes; a NaN loses to a number."""
-    return lanes(lanes, lanes), _library("maxnum", 2)
+    """The larger of each pair of lanes; a NaN wins."""
+    return lanes(lanes, lanes), _library("maximum", 2)
 
 
 @intrinsic
 def round_even(typing: Any, a: Any) -> Any:
     """Each lane rounded to an integer."""
     return lanes(lanes), _library("rint", 1)
+
+
+@intrinsic
+def floor(typing: Any, a: Any) -> Any:
+    """The largest integer not above each lane."""
+    return lanes(lanes), _library("floor", 1)
 
 
 @intrinsic
@@ -177,7 +183,39 @@ def keep_first(typing: Any, vector: Any, count: Any, other: Any) -> Any:
 
 
 @intrinsic
-def _power_of_two(typing: Any, exponent: Any) -> Any:
+def where_less(typing: Any, a: Any, b: Any, this: Any, other: Any) -> Any:
+    """`this` in the lanes where a < b, `other` elsewhere."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("<", values[0], values[1]), values[2], values[3])
+
+    return lanes(lanes, lanes, lanes, lanes), generate
+
+
+@intrinsic
+def exponent(typing: Any, x: Any) -> Any:
+    """Of a positive normal x = m * 2 ** e with m in [0.5, 1): e."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        bits = builder.lshr(builder.bitcast(values[0], _INTS), ir.Constant(_INTS, [23] * LANES))
+        return builder.sitofp(builder.sub(bits, ir.Constant(_INTS, [126] * LANES)), _VECTOR)
+
+    return lanes(lanes), generate
+
+
+@intrinsic
+def mantissa(typing: Any, x: Any) -> Any:
+    """Of a positive normal x = m * 2 ** e with m in [0.5, 1): m."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        low = builder.and_(builder.bitcast(values[0], _INTS), ir.Constant(_INTS, [0x7FFFFF] * LANES))
+        return builder.bitcast(builder.or_(low, ir.Constant(_INTS, [126 << 23] * LANES)), _VECTOR)
+
+    return lanes(lanes), generate
+
+
+@intrinsic
+def power_of_two(typing: Any, exponent: Any) -> Any:
     """2 ** exponent for whole exponents in [-126, 127]."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -211,10 +249,10 @@ def sum_lanes(typing: Any, vector: Any) -> Any:
 
 @intrinsic
 def max_lanes(typing: Any, vector: Any) -> Any:
-    """The largest lane, float32."""
+    """The largest lane, float32; NaN if there is one."""
 
     def larger(builder: Any, a: Any, b: Any) -> Any:
-        return builder.call(_declare(builder, "llvm.maxnum.v16f32", _VECTOR, [_VECTOR] * 2), [a, b])
+        return builder.call(_declare(builder, "llvm.maximum.v16f32", _VECTOR, [_VECTOR] * 2), [a, b])
 
     return types.float32(lanes), _fold(larger)
 
@@ -284,4 +322,4 @@ def exp(x: Any) -> Any:
     p = fma(p, r, splat(_C4))
     p = fma(p, r, splat(_C5))
     p = add(fma(p, mul(r, r), r), splat(_ONE))
-    return mul(p, _power_of_two(n))
+    return mul(p, power_of_two(n))
