@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["LLM", "AsyncClient", "Client", "RequestOutput", "StrettoError"]
+__all__ = ["LLM", "AsyncClient", "Client", "ConnectionFailed", "RequestOutput", "StrettoError"]
 
 if TYPE_CHECKING:
     from stretto.roles.client.aio import AsyncClient
     from stretto.roles.client.client import Client
-    from stretto.roles.client.errors import StrettoError
+    from stretto.roles.client.errors import ConnectionFailed, StrettoError
     from stretto.roles.client.llm import LLM
     from stretto.roles.client.outputs import RequestOutput
 
@@ -17,6 +17,7 @@ _HOME = {
     "Client": "client",
     "RequestOutput": "outputs",
     "StrettoError": "errors",
+    "ConnectionFailed": "errors",
 }
 
 

@@ -78,7 +78,7 @@ class AsyncClient:
     ...         print(delta.text, end="", flush=True)
 
     The connection is made by the first request, and made again after it was lost; requests that were live
-    then fail with a `StrettoError` whose code is "connection_lost". A consumer that reads slowly holds up
+    then fail with a `ConnectionFailed` whose code is "connection_lost". A consumer that reads slowly holds up
     nobody: its unread deltas merge, so a request needs at most the memory of its own answer.
     """
 

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from stretto.roles.client.errors import StrettoError
+from stretto.roles.client.errors import ConnectionFailed
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ class BackgroundLoop:
         self._started.wait()
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin to run a coroutine; cancelling the future cancels it. Raises `StrettoError` when closed."""
+        """Run a coroutine; cancelling the future cancels it. Raises `ConnectionFailed` when closed."""
         try:
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError as error:
@@ -65,5 +65,5 @@ class BackgroundLoop:
         await self._stopped.wait()
 
 
-def _closed() -> StrettoError:
-    return StrettoError("the client was closed", code="client_closed")
+def _closed() -> ConnectionFailed:
+    return ConnectionFailed("the client was closed", "client_closed")

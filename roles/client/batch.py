@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from stretto.roles.client.aio import AsyncClient
-from stretto.roles.client.errors import StrettoError
+from stretto.roles.client.errors import ConnectionFailed, StrettoError
 from stretto.roles.client.frames import Completion
 
 Arrived = Callable[[int, Completion], object]
@@ -26,6 +26,8 @@ async def run(client: AsyncClient, requests: Iterable[dict[str, Any]], ahead: in
         for place, request in places:
             try:
                 arrived(place, await client.generate(**request))
+            except ConnectionFailed:  # no prompt's fault
+                raise
             except StrettoError as error:
                 raise error.at(f"prompt {place}") from error
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stretto.roles.client.arguments import arguments
-from stretto.roles.client.errors import StrettoError
+from stretto.roles.client.errors import ConnectionFailed
 from stretto.roles.client.tail import Tail
 
 STOP_SECONDS = 10.0
@@ -47,11 +47,11 @@ class Child:
         self._tail = Tail(self._process.stderr, None if quiet else sys.stderr)
 
     def wait_until_ready(self) -> None:
-        """Wait for the child's word; raises `StrettoError` with its last ones if it dies first."""
+        """Wait for the child's word; raises `ConnectionFailed` with its last ones if it dies first."""
         with os.fdopen(self._ready_fd, "rb") as ready:
             if ready.readline() != b"ready\n":
                 self._process.wait()
-                raise StrettoError(self.obituary() or "", code="server_died")
+                raise ConnectionFailed(self.obituary() or "", "server_died")
 
     def obituary(self) -> str | None:
         """How the child died, with its last words; None while it lives."""
@@ -96,7 +96,7 @@ class Child:
             os.close(self._ready_fd)
             os.close(self._parent_fd)
             shutil.rmtree(self._directory)
-            raise StrettoError(f"cannot run {line[0]}: {error.strerror}", code="server_died") from error
+            raise ConnectionFailed(f"cannot run {line[0]}: {error.strerror}", "server_died") from error
 
 
 def _private_directory() -> str:

@@ -1,4 +1,4 @@
-"""The one exception that callers of this package see for what a server refuses or a network loses."""
+"""What callers of this package see when a server refuses a request, or cannot be reached."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 class StrettoError(Exception):
     """A request that failed, in the terms of OpenAI's error object.
 
-    `status` is the HTTP status that fits, None where no server answered (nothing listens, connection lost).
+    `status` is the HTTP status that fits, None where the server did not say.
     """
 
     def __init__(
@@ -16,7 +16,7 @@ class StrettoError(Exception):
         message: str,
         *,
         status: int | None = None,
-        type: str = "connection_error",
+        type: str = "server_error",
         code: str | int | None = None,
         param: str | None = None,
     ) -> None:
@@ -32,6 +32,17 @@ class StrettoError(Exception):
         return StrettoError(
             f"{place}: {self.message}", status=self.status, type=self.type, code=self.code, param=self.param
         )
+
+
+class ConnectionFailed(StrettoError):
+    """No answer, for reasons beyond the request: nothing listens, the connection was lost or closed.
+
+    `code` is "cannot_connect", "connection_lost", "request_too_large" (this one or another on the connection),
+    "timeout", "protocol", "client_closed" or "server_died".
+    """
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message, type="connection_error", code=code)
 
 
 def invalid(message: str) -> StrettoError:

@@ -12,10 +12,11 @@ from typing import Any, NoReturn
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.frames import Close, CloseCode
 
 from stretto.roles.client import frames
 from stretto.roles.client.address import NOTHING_LISTENS, Address
-from stretto.roles.client.errors import StrettoError, from_object
+from stretto.roles.client.errors import ConnectionFailed, StrettoError, from_object
 from stretto.roles.client.inbox import Inbox
 
 MAX_FRAME_BYTES = 64 << 20
@@ -69,7 +70,7 @@ class Link:
             self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        error = StrettoError("the client was closed", code="client_closed")
+        error = ConnectionFailed("the client was closed", "client_closed")
         try:
             while True:
                 await self._wanted.wait()
@@ -145,20 +146,26 @@ def _explain(error: Exception, address: Address) -> StrettoError:
     match error:
         case InvalidStatus():
             status = error.response.status_code
-            return from_object(
-                _error_object(error.response.body), status, f"{address} answered with HTTP status {status}"
-            )
+            fallback = f"{address} answered with HTTP status {status}"
+            return from_object(_error_object(error.response.body), status, fallback)
         case ConnectionClosed():
-            return StrettoError(
-                f"the connection to {address} was lost ({error}); requests may be sent again",
-                code="connection_lost",
-            )
+            return _loss(error.rcvd, error, address)
         case TimeoutError():
-            return StrettoError(f"{address} does not answer", code="timeout")
+            return ConnectionFailed(f"{address} does not answer", "timeout")
         case OSError():
-            return StrettoError(f"{NOTHING_LISTENS.format(address)} ({error})", code="cannot_connect")
+            return ConnectionFailed(f"{NOTHING_LISTENS.format(address)} ({error})", "cannot_connect")
         case _:
-            return StrettoError(f"{address} does not speak Stretto's protocol: {error}", code="protocol")
+            return ConnectionFailed(f"{address} does not speak Stretto's protocol: {error}", "protocol")
+
+
+def _loss(last: Close | None, error: Exception, address: Address) -> StrettoError:
+    if last is not None and last.code == CloseCode.MESSAGE_TOO_BIG:
+        message = f"a request was larger than {address} takes; shorten it, or raise --max-body-bytes there"
+        return ConnectionFailed(message, "request_too_large")  # which request, the server does not say
+    reason = last.reason if last is not None and last.reason else error
+    return ConnectionFailed(
+        f"the connection to {address} was lost ({reason}); requests may be sent again", "connection_lost"
+    )
 
 
 def _error_object(body: bytes | bytearray) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Self
 from stretto.roles.client import batch
 from stretto.roles.client.aio import AsyncClient, Message
 from stretto.roles.client.background import BackgroundLoop
-from stretto.roles.client.errors import StrettoError
+from stretto.roles.client.errors import ConnectionFailed
 from stretto.roles.client.frames import Completion
 from stretto.roles.client.outputs import RequestOutput, request_output
 from stretto.roles.client.progress import progress
@@ -74,8 +74,9 @@ class LLM:
 
         Raises:
             TypeError, ValueError: something is not a prompt, or the counts differ; nothing was sent.
-            StrettoError: a prompt was refused, and is named by its place ("prompt 3: ..."), or the server is
-                gone. The rest of the call is cancelled.
+            StrettoError: a prompt was refused, and is named by its place ("prompt 3: ..."); the rest of the
+                call is cancelled.
+            ConnectionFailed: the server is gone.
         """
         inputs = as_prompts(prompts)
         requests = (
@@ -124,16 +125,16 @@ class LLM:
                     outputs[place] = request_output(place, texts[place], answer)
                     advance(answer.usage)
             self._background.wait(job)
-        except StrettoError as error:
+        except ConnectionFailed as error:
             raise self._why(error) from error
         finally:
             job.cancel()
         return outputs
 
-    def _why(self, error: StrettoError) -> StrettoError:
+    def _why(self, error: ConnectionFailed) -> ConnectionFailed:
         """A lost connection to a server that died is told with the server's own last words."""
-        obituary = self._server.obituary() if error.status is None else None
-        return StrettoError(obituary, code="server_died") if obituary else error
+        obituary = self._server.obituary()
+        return ConnectionFailed(obituary, "server_died") if obituary else error
 
 
 def _close(background: BackgroundLoop, server: Server) -> None:

@@ -26,7 +26,7 @@ class Server:
     Raises:
         TypeError: an option does not exist, or means nothing on a private socket.
         ValueError: an option's value is not valid.
-        StrettoError: the server did not start; the message quotes its last words.
+        ConnectionFailed: the server did not start; the message quotes its last words.
     """
 
     def __init__(

@@ -4,6 +4,7 @@
 "hang a"    one delta per word, then nothing until the request is cancelled
 "refuse"    an error
 "drop"      the connection closes
+"huge"      the connection closes, as it does over a frame that is too large
 "garble"    a frame that is not one
 """
 
@@ -67,6 +68,8 @@ class FakeServer:
         verb, *words = prompt.split() if isinstance(prompt, str) else ["say", *map(str, prompt)]
         if verb == "drop":
             await connection.close(1011, "gone")
+        if verb == "huge":
+            await connection.close(1009)
         if verb == "garble":
             await connection.send("{}")
         for frame in _deltas(request, words):

@@ -130,7 +130,9 @@ def test_what_came_before_an_error_can_be_read(server: Any, run: Run) -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize(("prompt", "code"), [("drop", "connection_lost"), ("garble", "protocol")])
+@pytest.mark.parametrize(
+    ("prompt", "code"), [("drop", "connection_lost"), ("garble", "protocol"), ("huge", "request_too_large")]
+)
 def test_a_lost_connection_fails_what_was_live_and_is_made_again(
     server: Any, run: Run, prompt: str, code: str
 ) -> None:

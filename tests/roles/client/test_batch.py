@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stretto.roles.client.batch import run
-from stretto.roles.client.errors import StrettoError, invalid
+from stretto.roles.client.errors import ConnectionFailed, StrettoError, invalid
 
 
 class FakeClient:
@@ -19,6 +19,8 @@ class FakeClient:
         self.live, self.most_live, self.cancelled = 0, 0, 0
 
     async def generate(self, prompt: int | str) -> Any:
+        if prompt == "lost":
+            raise ConnectionFailed(prompt, "connection_lost")
         if isinstance(prompt, str):
             raise invalid(prompt)
         self.live += 1
@@ -61,6 +63,11 @@ def test_no_more_than_so_many_are_unanswered(ahead: int) -> None:
     client, arrived = go([3, 1, 4, 1, 5] * 20, ahead)
     assert client.most_live == ahead
     assert sorted(place for place, _ in arrived) == list(range(100))
+
+
+def test_a_lost_connection_is_no_prompts_fault() -> None:
+    _, arrived = go([1, "lost", 1], ahead=1)
+    assert arrived == [(0, 1), "lost"]
 
 
 def test_a_failure_names_its_place_and_cancels_the_rest() -> None:
