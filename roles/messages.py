@@ -239,6 +239,8 @@ class Tokens(msgspec.Struct, tag="tokens", frozen=True, array_like=True):
     indices: bytes = b""
     """int32[n]: how many tokens the request had generated before this one."""
     ends: list[End] = []
+    hits: list[tuple[int, int]] = []
+    """(uid, cached_tokens), with the request's first token: an output that a stop string ends has no `End`."""
 
 
 # ── detokenizer → scheduler (ring) ───────────────────────────────────────────────────────────────

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stretto.roles.messages import Sampling, SamplingParams
 from stretto.roles.tokenizer.refusal import Refused, check_text
 
-MAX_STOP_CHARS = 4096
+MAX_STOP_CHARS = 1024
 """Of all stop strings of a request together: they travel in ring records beside other requests' data."""
 
 SEED_MASK = (1 << 64) - 1

@@ -1,0 +1,54 @@
+"""The detokenizer's process: tokens in from the scheduler, text out to the gateways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+
+from stretto.roles import messages as m
+from stretto.roles.actor import Role
+from stretto.roles.detokenizer.core import Core
+from stretto.roles.detokenizer.scheme import load_scheme
+from stretto.roles.detokenizer.sockets import Outbox
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(m.Tokens)
+
+
+class Detokenizer(Role):
+    """Receives `Tokens`; sends `Events`, one message per gateway and turn, and `StopHit` to the scheduler."""
+
+    async def open(self) -> dict[str, Any]:
+        """Load the vocabulary, connect to the gateways."""
+        ctx = self.ctx
+        scheme = load_scheme(Path(ctx.config.model_dir))
+        self._core = Core(scheme)
+        self._inbox = ctx.receiver("scheduler.0")
+        self._scheduler = ctx.sender("scheduler.0")
+        self._zmq = zmq.Context()
+        gateways = range(ctx.config.gateways)
+        self._gateways = [Outbox(self._zmq, ctx.endpoint("gateway", i)) for i in gateways]
+        return {"scheme": type(scheme).__name__}
+
+    def turn(self) -> None:
+        """Take in every message there is, then send what became certain."""
+        for record in self._inbox.drain():
+            self._core.feed(_decoder.decode(record))
+        turn = self._core.take()
+        for gateway, events in turn.events.items():
+            if not self._gateways[gateway].send(_encoder.encode(m.Events(events))):
+                self.ctx.log.warning("gateway %d takes no messages: dropped %d events", gateway, len(events))
+        if turn.stopped:
+            self._scheduler.send(_encoder.encode(m.StopHit(turn.stopped)))
+        self.ctx.meter.set("streams_live", len(self._core))
+
+    def rewired(self, edge: str) -> None:
+        """The scheduler died: the gateways fail its requests themselves, so they go without a word."""
+        self._core.clear()
+
+    async def close(self) -> None:
+        """Close the sockets."""
+        self._zmq.destroy(linger=0)

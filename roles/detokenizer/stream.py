@@ -1,0 +1,109 @@
+"""One request's output on its way from tokens to events."""
+
+from __future__ import annotations
+
+from array import array
+
+from stretto.roles.detokenizer.decoding import Decoding
+from stretto.roles.detokenizer.stops import StopStrings
+from stretto.roles.messages import End, Event, Fault, FinishReason, Open, Usage
+
+
+class Stream:
+    """Collects tokens, and the text they make certain, until an event takes both along.
+
+    A progress event is made only when there is text to show: ids whose text is empty or held back wait for
+    the next text or the end. So the ids of all events add up, and an event's text is that of its ids, but
+    for what is held back.
+    """
+
+    __slots__ = (
+        "_decoding",
+        "_delivered",
+        "_ids",
+        "_opened",
+        "_stops",
+        "_text",
+        "cached",
+        "gateway",
+        "include_stop",
+        "received",
+        "streaming",
+    )
+
+    def __init__(self, opened: Open, decoding: Decoding) -> None:
+        output = opened.output
+        self.gateway = output.gateway
+        self.streaming = output.stream
+        self.include_stop = output.include_stop
+        self.received = 0
+        """Tokens so far, the hidden ones included."""
+        self.cached = 0
+        """Prompt tokens that came from the prefix cache, as far as the scheduler has said."""
+        self._opened = opened
+        self._decoding = decoding
+        self._stops = StopStrings(output.stop, output.include_stop) if output.stop else None
+        self._text: list[str] = []
+        self._ids = array("i")
+        self._delivered = 0
+
+    def push(self, token: int) -> str | None:
+        """Take the next token; returns the stop string that it completes, if any."""
+        self.received += 1
+        self._ids.append(token)
+        text, stop = self._decoding.push(token), None
+        if self._stops is not None:
+            text, stop = self._stops.push(text)
+        if text:
+            self._text.append(text)
+        return stop
+
+    def hide(self, token: int) -> None:
+        """Take a token that counts but has no visible text: the one that ended the output."""
+        self.received += 1
+        self._ids.append(token)
+
+    def progress(self) -> Event | None:
+        """What has become certain since the last event; None when there is no text to show."""
+        return self._event() if self._text else None
+
+    def stopped(self, stop: str) -> Event:
+        """The terminal event of an output that a stop string ends; what the stream still held is cut off."""
+        return self._event("stop", stop)
+
+    def ended(self, end: End) -> Event:
+        """The terminal event of an output that the scheduler ended; held-back text is shown.
+
+        Held-back bytes may complete a stop string even now.
+        """
+        self.cached = end.cached_tokens or self.cached
+        stop = self._flush()
+        if stop is not None and end.reason in ("stop", "length"):
+            return self.stopped(stop)
+        return self._event(end.reason, None if end.silent else end.stop_id, end.fault)
+
+    def _flush(self) -> str | None:
+        text, stop = self._decoding.finish(), None
+        if self._stops is not None:
+            text, stop = self._stops.push(text)
+            text += self._stops.finish()
+        self._text.append(text)
+        return stop
+
+    def _event(
+        self,
+        reason: FinishReason | None = None,
+        stop_reason: str | int | None = None,
+        fault: Fault | None = None,
+    ) -> Event:
+        opened, index = self._opened, self._delivered
+        text, ids = "".join(self._text), self._ids.tobytes()
+        self._text.clear()
+        self._ids = array("i")
+        self._delivered = self.received
+        if reason is None:
+            return Event(opened.uid, index, text, ids)
+        usage = Usage(opened.prompt_tokens, self.received, self.cached)
+        return Event(
+            opened.uid, index, text, ids, reason, stop_reason, usage, fault, opened.output.prompt_ids
+        )
