@@ -1,28 +1,25 @@
 """The supervisor as a child process, tied to this one by two pipes.
 
-The child writes a line to the first when everything serves. The second is never written to: when its writing
-end closes, with this process however that ends, the child stops.
+The child writes a line to the first when everything serves. The second, which is the private directory's, is
+never written to: when its writing end closes, with this process however that ends, the child stops.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stretto.roles.client.arguments import arguments
 from stretto.roles.client.errors import ConnectionFailed
+from stretto.roles.client.private import PrivateDirectory
 from stretto.roles.client.tail import Tail
 
 STOP_SECONDS = 10.0
 """What the child gets, beyond its own `grace`, before SIGTERM and again before SIGKILL."""
-SOCKET_PATH_BYTES = 107
-"""Longest path that fits `sockaddr_un`."""
 
 
 class Child:
@@ -33,16 +30,15 @@ class Child:
     ) -> None:
         self._grace = grace
         self._owner = os.getpid()
-        self._directory = _private_directory()
-        self.uds = os.path.join(self._directory, "http.sock")
+        self._directory = PrivateDirectory()
+        self.uds = os.path.join(self._directory.path, "http.sock")
         self._ready_fd, ready_fd = os.pipe()
-        parent_fd, self._parent_fd = os.pipe()
+        parent_fd = self._directory.alive_fd
         line = arguments(model, options, uds=self.uds, ready_fd=ready_fd, parent_fd=parent_fd)
         try:
             self._process = self._spawn([*command, *line], (ready_fd, parent_fd))
         finally:
             os.close(ready_fd)
-            os.close(parent_fd)
         assert self._process.stderr is not None
         self._tail = Tail(self._process.stderr, None if quiet else sys.stderr)
 
@@ -69,7 +65,7 @@ class Child:
 
     def stop(self) -> None:
         """End the child by the ladder (end of the pipe, SIGTERM, SIGKILL) and leave nothing behind."""
-        os.close(self._parent_fd)
+        self._directory.let_go()
         if os.getpid() != self._owner:
             return  # a fork of the owner: the child is not ours
         for insist in (self._process.terminate, self._process.kill):
@@ -80,7 +76,7 @@ class Child:
                 insist()
         self._process.wait()
         self._tail.join()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory.wait()
 
     def _spawn(self, line: list[str], fds: tuple[int, int]) -> subprocess.Popen[bytes]:
         try:
@@ -94,13 +90,6 @@ class Child:
             )
         except OSError as error:
             os.close(self._ready_fd)
-            os.close(self._parent_fd)
-            shutil.rmtree(self._directory)
+            self._directory.let_go()
+            self._directory.wait()
             raise ConnectionFailed(f"cannot run {line[0]}: {error.strerror}", "server_died") from error
-
-
-def _private_directory() -> str:
-    """A fresh 0700 directory in which a socket's path is short enough for the kernel."""
-    sample = os.path.join(tempfile.gettempdir(), "stretto-12345678", "http.sock")
-    fits = len(os.fsencode(sample)) <= SOCKET_PATH_BYTES
-    return tempfile.mkdtemp(prefix="stretto-", dir=None if fits else "/tmp")

@@ -37,7 +37,7 @@ class StrettoError(Exception):
 class ConnectionFailed(StrettoError):
     """No answer, for reasons beyond the request: nothing listens, the connection was lost or closed.
 
-    `code` is "cannot_connect", "connection_lost", "request_too_large" (this one or another on the connection),
+    `code` is "cannot_connect", "connection_lost", "request_too_large" (this or another of them),
     "timeout", "protocol", "client_closed" or "server_died".
     """
 

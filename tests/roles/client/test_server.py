@@ -54,14 +54,17 @@ def test_a_server_ends_when_its_parent_is_killed(command: tuple[str, ...]) -> No
     script = textwrap.dedent(f"""
         from stretto.roles.client.server import Server
         server = Server("tiny", command={command!r}, quiet=True)
-        print(server._child._process.pid, flush=True)
+        print(server._child._process.pid, server._child._directory._janitor.pid, server.uds, flush=True)
         input()
     """)
     line, pipe = [sys.executable, "-c", script], subprocess.PIPE
     with subprocess.Popen(line, stdin=pipe, stdout=pipe) as parent:
         assert parent.stdout is not None
-        child = os.pidfd_open(int(parent.stdout.readline()))
-        assert select.select([child], [], [], 0)[0] == []
+        *pids, uds = parent.stdout.readline().decode().split()
+        fds = [os.pidfd_open(int(pid)) for pid in pids]
+        assert select.select(fds, [], [], 0)[0] == []
         parent.kill()
-        assert select.select([child], [], [], 60)[0] == [child]
-    os.close(child)
+        for fd in fds:
+            assert select.select([fd], [], [], 60)[0] == [fd]
+            os.close(fd)
+    assert not Path(uds).parent.exists()
