@@ -9,8 +9,6 @@ import msgspec
 from stretto.roles.executor.weights.errors import ModelError
 
 INDEX = "model.safetensors.index.json"
-TOKENIZER_SOURCES = ("tokenizer.model", "vocab.json", "tokenizer_config.json")
-"""Files from which transformers can make a `tokenizer.json`, when there is none."""
 
 
 def weight_files(model_dir: Path) -> list[Path]:
@@ -28,21 +26,25 @@ def weight_files(model_dir: Path) -> list[Path]:
     return files
 
 
-def check(model_dir: Path) -> None:
-    """Raise `ModelError` unless the configuration, the tokenizer and all weight files are present by name."""
-    for name in ("config.json", "tokenizer.json"):
-        if not (model_dir / name).exists():
-            raise ModelError(f"{model_dir} is not a complete model directory: {name} is missing")
+def check_model(model_dir: Path) -> None:
+    """Raise `ModelError` unless the configuration and all weight files are present, by name."""
+    if not (model_dir / "config.json").exists():
+        raise ModelError(f"{model_dir} is no model directory: it has no config.json")
     weight_files(model_dir)
 
 
-def complete(model_dir: Path) -> bool:
-    """Whether `check` would pass."""
+def has_model(model_dir: Path) -> bool:
+    """Whether `check_model` would pass."""
     try:
-        check(model_dir)
+        check_model(model_dir)
     except ModelError:
         return False
     return True
+
+
+def has_tokenizer(model_dir: Path) -> bool:
+    """Whether the tokenizer is there in the form that the roles read."""
+    return (model_dir / "tokenizer.json").exists()
 
 
 def _named_by_index(model_dir: Path) -> list[Path]:
@@ -60,9 +62,8 @@ def _found(model_dir: Path) -> list[Path]:
     single = model_dir / "model.safetensors"
     if single.exists():
         return [single]
-    return [
-        file for file in sorted(model_dir.glob("*.safetensors")) if not file.name.startswith("consolidated")
-    ]
+    found = sorted(model_dir.glob("*.safetensors"))
+    return [file for file in found if not file.name.startswith("consolidated")]
 
 
 def _no_weights(model_dir: Path) -> str:

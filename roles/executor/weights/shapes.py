@@ -6,7 +6,7 @@ from stretto.roles.executor.weights.model_config import ModelConfig
 
 
 def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """All tensors of the model by transformers' names: projections are [out, in], norms and biases vectors."""
+    """All tensors of the model by transformers' names; projections are [out, in]."""
     shapes = {
         "model.embed_tokens.weight": (config.vocab_size, config.hidden_size),
         "model.norm.weight": (config.hidden_size,),
