@@ -61,7 +61,12 @@ class ZmqEnd:
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PAIR)
         self._socket.setsockopt(zmq.LINGER, 0)
         (self._socket.bind if bind else self._socket.connect)(address)
-        self.send, self.receive = self._socket.send, self._socket.recv
+
+    def send(self, payload: bytes) -> None:
+        self._socket.send(payload)
+
+    def receive(self) -> bytes:
+        return self._socket.recv()
 
 
 class PipeEnd:
@@ -147,11 +152,11 @@ def push_pop(size: int, rounds: int) -> float:
             writer.try_push(payload)
             reader.try_pop()
         took.append(1e6 * (time.perf_counter() - start) / rounds)
-    return float(np.median(took))
+    return round(float(np.median(took)), 2)
 
 
 class Row(NamedTuple):
-    """Figures of one transport at one size, microseconds."""
+    """Figures of one transport at one size, microseconds; the median turn's."""
 
     kind: str
     bytes: int
@@ -163,17 +168,17 @@ class Row(NamedTuple):
 
 def measure(rounds: int) -> list[Row]:
     """All transports at all sizes, `rounds` round trips each, in turns."""
-    took: dict[tuple[int, str], list[float]] = {(size, kind): [] for size in SIZES for kind in KINDS}
+    turns: dict[tuple[int, str], list[Any]] = {(size, kind): [] for size in SIZES for kind in KINDS}
     with ExitStack() as stack:
         ends = {kind: stack.enter_context(connected(kind)) for kind in KINDS}
         for _ in range(TURNS):
-            for (size, kind), all_took in took.items():
-                all_took += round_trips(ends[kind], size, rounds // TURNS)
-    rows = []
-    for (size, kind), all_took in took.items():
-        p50, p99 = np.percentile(all_took, (50, 99))
-        rows.append(Row(kind, size, p50, p99, p50 / np.median(took[size, "ring"])))
-    return rows
+            for (size, kind), percentiles in turns.items():
+                percentiles.append(np.percentile(round_trips(ends[kind], size, rounds // TURNS), (50, 99)))
+    medians = {key: np.median(percentiles, axis=0).tolist() for key, percentiles in turns.items()}
+    return [
+        Row(kind, size, round(p50, 1), round(p99, 1), round(p50 / medians[size, "ring"][0], 2))
+        for (size, kind), (p50, p99) in medians.items()
+    ]
 
 
 def report(rows: list[Row], alone: dict[int, float]) -> None:

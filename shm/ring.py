@@ -14,9 +14,9 @@ Memory model. There are two synchronisation points:
 * consume: a reader copies the payload out, then stores `head`; the writer loads `head`, then overwrites.
 
 Both need "earlier accesses before this store" on one side and "later accesses after this load" on the other.
-x86-64 gives that in hardware (Intel SDM vol. 3A, 9.2; memcpy ends its non-temporal path with a fence, and
-string moves are ordered before later stores); elsewhere `shm.fence` puts a barrier at each of the four
-places, or refuses. The compiler cannot reorder across them: each access is a call into the interpreter.
+x86-64 gives that in hardware (Intel SDM 3A, "Memory Ordering"; memcpy ends its non-temporal path with a
+fence, and string moves are ordered before later stores); elsewhere `shm.fence` puts a barrier at each of the
+four places, or refuses. The compiler cannot reorder across them: each access is a call into the interpreter.
 
 A counter must be stored at once, never byte by byte. An item of a memoryview cast to "Q" is read and written
 by CPython through a memcpy of constant size 8, which is one aligned move; `struct.pack_into("<Q")` stores
