@@ -30,6 +30,7 @@ from stretto.roles import graph
 from stretto.roles import messages as m
 from stretto.roles.actor import SetupError
 from stretto.roles.child import Child
+from stretto.roles.client.cli import chat_command, generate_command, status_command
 from stretto.roles.config import Config
 from stretto.roles.options import config_options
 from stretto.roles.resolve import resolve
@@ -305,6 +306,10 @@ def _greet(config: Config, seconds: float) -> None:
         )
         click.echo(f"Try: curl {base}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'")
     sys.stdout.flush()
+
+
+for command in (chat_command, generate_command, status_command):
+    main.add_command(command)
 
 
 if __name__ == "__main__":
