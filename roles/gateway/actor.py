@@ -1,0 +1,61 @@
+"""The gateway's process: the door, its zmq sockets, and the HTTP server in front of it, on one loop."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from stretto.roles.actor import Context, Role
+from stretto.roles.gateway.app import application
+from stretto.roles.gateway.door import Door
+from stretto.roles.gateway.server import HttpServer
+from stretto.roles.gateway.wires import ZmqWires
+
+CLOSE_SECONDS = 1.0
+"""How long connections get at the end to take in their last bytes."""
+
+
+class Gateway(Role):
+    """HTTP, server-sent events and WebSocket on one side, the role graph on the other.
+
+    Everything happens when a socket has something; `run` only waits for the end.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        super().__init__(ctx)
+        config = ctx.config
+        self._wires = ZmqWires(
+            ctx.endpoint("gateway", ctx.index),
+            [ctx.endpoint("tokenizer", i) for i in range(config.tokenizers)],
+            lambda message: self.door.on_message(message),
+        )
+        self.door = Door(ctx.index, config.tokenizers, config.detokenizers, self._wires, ctx.meter)
+        self._server = HttpServer(
+            application(config, self.door, ctx.meter, ctx.board),
+            socket.socket(fileno=ctx.fds["listen"]),
+            config.max_body_bytes,
+        )
+
+    async def open(self) -> dict[str, Any]:
+        """Start to listen."""
+        self.ctx.meter.set("requests_live", 0)
+        self.ctx.meter.set("connections_live", 0)
+        await self._server.start()
+        return {}
+
+    async def run(self) -> None:
+        """Serve until told to stop; then let what lives end, for a while."""
+        while not self.ctx.stopping:
+            await self.ctx.wait()
+        self._server.stop_accepting()
+        self.door.stop_intake()
+        await self.door.drained(self.ctx.grace)
+
+    async def close(self) -> None:
+        """Close every connection and socket."""
+        await self._server.close(CLOSE_SECONDS)
+        self._wires.close()
+
+    def peer_lost(self, role: str, index: int) -> None:
+        """Fail what a dead process took with it."""
+        self.door.peer_lost(role, index)

@@ -1,0 +1,94 @@
+"""The application: which path leads where, who may go there, and what errors look like on the way."""
+
+from __future__ import annotations
+
+import hmac
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
+
+from stretto.roles.config import Config
+from stretto.roles.gateway import http
+from stretto.roles.gateway.completions import Completions
+from stretto.roles.gateway.door import Door
+from stretto.roles.gateway.faults import INTERNAL, error_json, refusal
+from stretto.roles.gateway.intake import Intake
+from stretto.roles.gateway.pages import OPEN_PATHS, Pages
+from stretto.roles.gateway.websocket import Socket
+from stretto.roles.messages import Fault
+from stretto.roles.metrics import Meter
+from stretto.shm.board import Board
+
+
+def application(config: Config, door: Door, meter: Meter, board: Board) -> http.App:
+    """The whole ASGI application of one gateway."""
+    intake = Intake(config.served_model_name)
+    chat, text = (
+        Completions(door, read, config.served_model_name, config.max_body_bytes)
+        for read in (intake.chat, intake.text)
+    )
+    app = Starlette(
+        routes=[
+            Route("/v1/chat/completions", chat, methods=["POST"]),
+            Route("/v1/completions", text, methods=["POST"]),
+            WebSocketRoute("/v1/stream", Socket(door, intake, meter)),
+            *Pages(config, board).routes(),
+        ],
+        exception_handlers={HTTPException: _on_http_error, Exception: _on_bug},
+    )
+    app.router.redirect_slashes = False
+    return Guard(app, config.api_key) if config.api_key else app
+
+
+class Guard:
+    """Lets nobody past without the API key, except to `OPEN_PATHS`."""
+
+    def __init__(self, app: http.App, api_key: str) -> None:
+        self._app, self._key = app, api_key.encode()
+
+    async def __call__(self, scope: http.Scope, receive: http.Receive, send: http.Send) -> None:
+        if scope["path"] in OPEN_PATHS or self._admits(scope):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await _deny_handshake(receive, send, _UNAUTHORIZED)
+        else:
+            await http.answer(send, 401, error_json(_UNAUTHORIZED))
+
+    def _admits(self, scope: http.Scope) -> bool:
+        """Compares in a time that tells nothing about how much of the key is right."""
+        scheme, _, key = (http.header(scope, b"authorization") or b"").partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._key)
+
+
+_UNAUTHORIZED = refusal(
+    "The API key is missing or wrong; send it as 'Authorization: Bearer KEY'.",
+    code="invalid_api_key",
+    status=401,
+).fault
+
+
+async def _deny_handshake(receive: http.Receive, send: http.Send, fault: Fault) -> None:
+    """Answer a WebSocket handshake with an HTTP error."""
+    await receive()
+    headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
+    await send({"type": "websocket.http.response.start", "status": fault.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": error_json(fault)})
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    """What Starlette's routing refuses: an unknown path, a wrong method."""
+    assert isinstance(error, HTTPException)
+    message = {
+        404: f"There is nothing at {request.url.path}.",
+        405: f"{request.url.path} does not know the method {request.method}.",
+    }.get(error.status_code, error.detail)
+    fault = refusal(message, status=error.status_code).fault
+    return Response(error_json(fault), error.status_code, error.headers, "application/json")
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    """A bug of ours: the client gets an answer, and Starlette raises it again, for the log."""
+    return Response(error_json(INTERNAL), INTERNAL.status, media_type="application/json")

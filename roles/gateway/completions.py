@@ -1,0 +1,75 @@
+"""The two POST endpoints that generate: `/v1/chat/completions` and `/v1/completions`.
+
+The status line waits for the request's first event, so that what the tokenizer or the scheduler refuses gets
+a real 4xx. While it waits, and ever after, a client that leaves cancels its request at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from stretto.roles.gateway import http
+from stretto.roles.gateway.answers import Answer, answer_to
+from stretto.roles.gateway.door import Door, HungUp, Inbox, Stream, merge
+from stretto.roles.gateway.faults import Refused
+from stretto.roles.gateway.intake import Job
+from stretto.roles.messages import Event
+
+
+class Completions:
+    """An ASGI application: one generating endpoint."""
+
+    def __init__(self, door: Door, read: Callable[[bytes], Job], model: str, max_body_bytes: int) -> None:
+        self._door, self._read = door, read
+        self._model, self._max_body_bytes = model, max_body_bytes
+
+    async def __call__(self, scope: http.Scope, receive: http.Receive, send: http.Send) -> None:
+        try:
+            job = self._read(await http.read_body(scope, receive, self._max_body_bytes))
+            await self._generate(job, receive, send)
+        except Refused as refused:
+            await http.refuse(send, receive, refused.fault)
+        except HungUp:
+            return
+
+    async def _generate(self, job: Job, receive: http.Receive, send: http.Send) -> None:
+        inbox = Inbox()
+        stream = self._door.submit(job, inbox)
+        watcher = asyncio.create_task(http.hang_up_on_disconnect(receive, inbox))
+        try:
+            answer = answer_to(job, stream.uid, self._model)
+            await (_streamed if job.stream else _whole)(stream, answer, send)
+        finally:
+            watcher.cancel()
+            self._door.leave(stream)
+
+
+async def _whole(stream: Stream, answer: Answer, send: http.Send) -> None:
+    events: list[Event] = []
+    while not (events and events[-1].finish_reason):
+        await stream.inbox.get()
+        events += stream.take()
+    event = merge(events)
+    if event.fault is not None:
+        raise Refused(event.fault)
+    await http.answer(send, 200, answer.whole(event))
+
+
+async def _streamed(stream: Stream, answer: Answer, send: http.Send) -> None:
+    """Send each event as it comes; those that came while the client was busy go out in one piece."""
+    await stream.inbox.get()
+    events = stream.take()
+    if events[0].fault is not None:
+        raise Refused(events[0].fault)
+    await http.start_stream(send)
+    data = answer.opening()
+    while True:
+        data += b"".join([answer.event(event) for event in events])
+        ended = events[-1].finish_reason is not None
+        if data or ended:
+            await http.write(send, data, more=not ended)
+        if ended:
+            return
+        await stream.inbox.get()
+        events, data = stream.take(), b""

@@ -1,0 +1,68 @@
+"""A client's fault or our own, in the terms of OpenAI's error object."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import orjson
+
+from stretto.roles.messages import Fault
+
+_AT = re.compile(r" - at `\$\.?(?P<path>.*)`$")
+_FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `(?P<field>.*)`$")
+
+
+class Refused(Exception):
+    """The request ends here, with this fault as its answer."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+def refusal(message: str, param: str | None = None, code: str | None = None, status: int = 400) -> Refused:
+    """A `Refused` that the client can mend."""
+    return Refused(Fault(status, message, param=param, code=code))
+
+
+OVERLOADED = Fault(429, "The server has more requests than it can take in; send this one again shortly.",
+                   "rate_limit_error", code="overloaded")  # fmt: skip
+CLOSING = Fault(503, "The server is shutting down.", "server_error", code="shutting_down")
+INTERNAL = Fault(500, "The server failed at this request; its log says why.", "server_error")
+
+
+def lost(role: str) -> Fault:
+    """The fault of a request that a dead process of this role took with it."""
+    message = f"The request was lost because the server's {role} was restarted; it may be sent again."
+    return Fault(503, message, "server_error", code="request_lost")
+
+
+def error_object(fault: Fault) -> dict[str, str | None]:
+    """What stands under "error" in every answer that is one."""
+    return {"message": fault.message, "type": fault.type, "param": fault.param, "code": fault.code}
+
+
+def error_json(fault: Fault) -> bytes:
+    """The whole JSON body of an error answer."""
+    return orjson.dumps({"error": error_object(fault)})
+
+
+def undecodable(error: msgspec.DecodeError | RecursionError) -> Refused:
+    """Say what is wrong with a body, and name the field where one is to blame.
+
+    msgspec keeps the path of the field in its message only, so that is where it is read from.
+    """
+    if isinstance(error, RecursionError):
+        return refusal("The body is nested too deeply.")
+    if not isinstance(error, msgspec.ValidationError):
+        return refusal(
+            f"The body is not valid JSON: {error}. NaN, Infinity and halves of surrogate pairs are not JSON."
+        )
+    text = str(error)
+    at = _AT.search(text)
+    path = at["path"] if at else ""
+    text = _AT.sub("", text)
+    if field := _FIELD.match(text):
+        path = f"{path}.{field['field']}" if path else field["field"]
+    return refusal(f"{path}: {text}" if path else text, param=path or None)

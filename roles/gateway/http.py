@@ -1,0 +1,109 @@
+"""What the HTTP endpoints share: reading a body within limits, answering, noticing that the client left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from stretto.roles.gateway.door import HungUp, Inbox
+from stretto.roles.gateway.faults import error_json, refusal
+from stretto.roles.messages import Fault
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LINGER_SECONDS = 5.0
+
+_STREAM_START = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [
+        (b"content-type", b"text/event-stream; charset=utf-8"),
+        (b"cache-control", b"no-cache"),
+        (b"x-accel-buffering", b"no"),
+    ],
+}
+_STATUS_HEADERS = {401: [(b"www-authenticate", b"Bearer")], 429: [(b"retry-after", b"1")]}
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The first header of this (lower-case) name."""
+    return next((value for key, value in scope["headers"] if key == name), None)
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The whole body. Raises `Refused` as soon as it is known to be over `limit` bytes, `HungUp`."""
+    length = header(scope, b"content-length")
+    if length is not None and int(length) > limit:
+        raise _too_large(limit)
+    parts, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise HungUp
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > limit:
+            raise _too_large(limit)
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> Exception:
+    return refusal(f"The body is larger than {limit} bytes.", code="request_too_large", status=413)
+
+
+async def hang_up_on_disconnect(receive: Receive, inbox: Inbox) -> None:
+    """Wait for the client to leave, then say so to the inbox."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    inbox.hang_up()
+
+
+async def answer(send: Send, status: int, body: bytes, more: bool = False) -> None:
+    """Send a JSON answer. With `more`, the connection is to be closed after a last, empty `finish`."""
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers += _STATUS_HEADERS.get(status, [])
+    if more:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+async def refuse(send: Send, receive: Receive, fault: Fault) -> None:
+    """Answer with an error.
+
+    A body that is too large is still on its way then. To close the connection at once would reset it and
+    take the answer with it, so for a while what comes is read and thrown away (a lingering close).
+    """
+    oversized = fault.status == 413
+    await answer(send, fault.status, error_json(fault), more=oversized)
+    if oversized:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(_discard(receive), LINGER_SECONDS)
+        await finish(send)
+
+
+async def _discard(receive: Receive) -> None:
+    while (await receive()).get("more_body", False):
+        pass
+
+
+async def start_stream(send: Send) -> None:
+    """The head of an answer of server-sent events."""
+    await send(_STREAM_START)
+
+
+async def write(send: Send, data: bytes, more: bool = True) -> None:
+    """A piece of the answer; waits while the client is slower than we are."""
+    await send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+async def finish(send: Send) -> None:
+    """The end of an answer."""
+    await write(send, b"", more=False)

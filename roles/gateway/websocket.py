@@ -1,0 +1,239 @@
+"""The WebSocket `/v1/stream`: many concurrent requests on one socket, token deltas as they come.
+
+Frames are text, one JSON object each. A server with an API key wants it in the `Authorization` header of the
+handshake, as `Bearer KEY`; nowhere else, because addresses end up in logs.
+
+The client sends:
+
+    {"type": "generate", "id": "a", "request": {...}}
+        `id` is the client's own name for the request: a string, unique among its live ones. `request` is the
+        body of /v1/chat/completions (it has `messages`) or of /v1/completions (it has `prompt`), except that
+        `stream` defaults to true.
+    {"type": "cancel", "id": "a"}
+        Ends a request early: it is done with finish_reason "abort", unless it ended by itself meanwhile. An
+        id that is not live is ignored, because the request may just have ended.
+
+The server sends:
+
+    {"type": "delta", "id": "a", "index": 0, "text": "..."}
+        The next piece of text; `token_ids` with it where the request has return_token_ids. `index` is the
+        choice. None where `stream` is false.
+    {"type": "done", "id": "a", "finish_reason": "stop", "stop_reason": null, "usage": {...}}
+        The end; where `stream` is false, with the whole `text`, and `token_ids` if asked for.
+        `prompt_token_ids` where the request has return_token_ids.
+    {"type": "error", "id": "a", "error": {"message", "type", "param", "code"}}
+        The end, or the refusal of a frame; `id` is null where the frame did not tell. The code "duplicate_id"
+        refuses the newcomer and leaves the live request of that id alone.
+
+Every accepted `generate` ends in exactly one `done` or `error`. A frame that is refused (malformed, binary)
+leaves the socket open. Closing the socket cancels all its requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+import orjson
+from msgspec import Meta
+
+from stretto.roles.gateway import http
+from stretto.roles.gateway.answers import id_list, usage_object
+from stretto.roles.gateway.door import Door, Inbox, Stream, merge
+from stretto.roles.gateway.faults import Refused, error_object, refusal, undecodable
+from stretto.roles.gateway.intake import Intake, Job
+from stretto.roles.messages import Event, Fault
+from stretto.roles.metrics import Meter
+
+Id = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class Generate(msgspec.Struct, tag="generate", forbid_unknown_fields=True):
+    """Client to server: start a request."""
+
+    id: Id
+    request: msgspec.Raw
+
+
+class Cancel(msgspec.Struct, tag="cancel", forbid_unknown_fields=True):
+    """Client to server: end a request."""
+
+    id: Id
+
+
+class _Named(msgspec.Struct):
+    id: Any = None
+
+
+_frame = msgspec.json.Decoder(Generate | Cancel)
+_named = msgspec.json.Decoder(_Named)
+
+
+class Call:
+    """One live request of a socket."""
+
+    __slots__ = ("held", "id", "job", "stream")
+
+    def __init__(self, id: str, job: Job, stream: Stream) -> None:
+        self.id, self.job, self.stream = id, job, stream
+        self.held: list[Event] = []
+        """What came so far of an answer that is not streamed."""
+
+
+class Socket:
+    """An ASGI application: the endpoint, which makes a `Session` of every connection."""
+
+    def __init__(self, door: Door, intake: Intake, meter: Meter) -> None:
+        self._door, self._intake, self._meter = door, intake, meter
+
+    async def __call__(self, scope: http.Scope, receive: http.Receive, send: http.Send) -> None:
+        await receive()  # the handshake
+        await send({"type": "websocket.accept"})
+        self._meter.add("connections_live")
+        try:
+            await Session(self._door, self._intake, send).run(receive)
+        finally:
+            self._meter.add("connections_live", -1)
+
+
+class Session:
+    """One socket: a reader that starts and cancels requests, a writer that sends what they bring.
+
+    A client that does not read stops the writer, whose streams then keep their text merged, and the reader as
+    soon as it has an error to report; neither takes memory.
+    """
+
+    def __init__(self, door: Door, intake: Intake, send: http.Send) -> None:
+        self._door, self._intake, self._send = door, intake, send
+        self._inbox = Inbox()
+        self._calls: dict[str, Call] = {}
+        self._by_uid: dict[int, Call] = {}
+
+    async def run(self, receive: http.Receive) -> None:
+        """Serve until the socket closes."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                writer = group.create_task(self._write())
+                await self._read(receive)
+                writer.cancel()
+        finally:
+            for call in self._calls.values():
+                self._door.leave(call.stream)
+
+    async def _read(self, receive: http.Receive) -> None:
+        with contextlib.suppress(OSError):  # the socket is closed: reported by `receive` too, but later
+            while (message := await receive())["type"] != "websocket.disconnect":
+                try:
+                    self._obey(message.get("text"))
+                except _Objection as objection:
+                    await self._put(_error(objection.id, objection.fault))
+
+    async def _write(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                stream = await self._inbox.get()
+                for frame in self._frames(self._by_uid[stream.uid]):
+                    await self._put(frame)
+
+    async def _put(self, frame: dict[str, Any]) -> None:
+        await self._send({"type": "websocket.send", "text": orjson.dumps(frame).decode()})
+
+    # Frames from the client.
+
+    def _obey(self, text: str | None) -> None:
+        """Act on a frame. Raises `_Objection`."""
+        if text is None:
+            raise _Objection(None, refusal("Frames are text, not binary.").fault)
+        frame = _decode(text)
+        try:
+            if isinstance(frame, Generate):
+                self._start(frame)
+            elif call := self._calls.get(frame.id):
+                self._door.cancel(call.stream)
+        except Refused as refused:
+            raise _Objection(frame.id, refused.fault) from None
+
+    def _start(self, frame: Generate) -> None:
+        if frame.id in self._calls:
+            raise refusal("A request of this id is live on this socket.", "id", "duplicate_id")
+        job = self._intake.either(frame.request)
+        call = Call(frame.id, job, self._door.submit(job, self._inbox))
+        self._calls[call.id] = self._by_uid[call.stream.uid] = call
+
+    # Frames to the client.
+
+    def _frames(self, call: Call) -> list[dict[str, Any]]:
+        """What a call has to say now; forgets it when it has ended."""
+        events = call.stream.take()
+        if call.stream.ended:
+            del self._calls[call.id], self._by_uid[call.stream.uid]
+        if call.job.stream:
+            return [frame for event in events for frame in _streamed(call, event)]
+        call.held += events
+        return [_ending(call, merge(call.held))] if call.stream.ended else []
+
+
+class _Objection(Exception):
+    """A frame is refused; `id` is the request it speaks of, if it does."""
+
+    def __init__(self, id: str | None, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.id, self.fault = id, fault
+
+
+def _decode(text: str) -> Generate | Cancel:
+    try:
+        return _frame.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _Objection(_id_of(text), undecodable(error).fault) from None
+
+
+def _id_of(text: str) -> str | None:
+    """The id of a frame that is otherwise wrong."""
+    try:
+        name = _named.decode(text).id
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return name if isinstance(name, str) else None
+
+
+def _streamed(call: Call, event: Event) -> Iterator[dict[str, Any]]:
+    if event.text or (call.job.return_token_ids and event.token_ids):
+        yield _delta(call, event)
+    if event.finish_reason is not None:
+        yield _ending(call, event)
+
+
+def _ending(call: Call, event: Event) -> dict[str, Any]:
+    return _done(call, event) if event.fault is None else _error(call.id, event.fault)
+
+
+def _delta(call: Call, event: Event) -> dict[str, Any]:
+    frame: dict[str, Any] = {"type": "delta", "id": call.id, "index": 0, "text": event.text}
+    if call.job.return_token_ids:
+        frame["token_ids"] = id_list(event.token_ids)
+    return frame
+
+
+def _done(call: Call, event: Event) -> dict[str, Any]:
+    frame: dict[str, Any] = {
+        "type": "done",
+        "id": call.id,
+        "finish_reason": event.finish_reason,
+        "stop_reason": event.stop_reason,
+        "usage": usage_object(event.usage),
+    }
+    if not call.job.stream:
+        frame["text"] = event.text
+        if call.job.return_token_ids:
+            frame["token_ids"] = id_list(event.token_ids)
+    if call.job.return_token_ids:
+        frame["prompt_token_ids"] = id_list(event.prompt_ids)
+    return frame
+
+
+def _error(id: str | None, fault: Fault) -> dict[str, Any]:
+    return {"type": "error", "id": id, "error": error_object(fault)}

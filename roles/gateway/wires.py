@@ -1,0 +1,102 @@
+"""The gateway's zmq sockets: one PULL for all that comes back, one PUSH to each tokenizer.
+
+Nothing here blocks or polls. The PULL socket's descriptor is edge-triggered, so it is always read until it is
+empty. It has no high-water mark: a dropped event would leave a client waiting, and what arrives is merged per
+request in `door`, so it stays small. The PUSH sockets have one, at which `offer` refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+import zmq
+
+from stretto.roles import messages as m
+
+HIGH_WATER = 1000
+"""Messages that may wait for one tokenizer, on this side of the socket."""
+BURST = 256
+"""Messages read before the loop gets to do something else."""
+RETRY_SECONDS = 0.05
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(m.ToGateway)
+_log = logging.getLogger(__name__)
+
+
+class ZmqWires:
+    """`door.Wires` over zmq; also hands what arrives to `on_message`. Made on the loop that uses it."""
+
+    def __init__(self, inbox: str, tokenizers: list[str], on_message: Callable[[m.ToGateway], None]) -> None:
+        self._on_message = on_message
+        self._loop = asyncio.get_running_loop()
+        self._context = zmq.Context()
+        self._inbox = self._context.socket(zmq.PULL)
+        self._inbox.setsockopt(zmq.RCVHWM, 0)
+        self._inbox.bind(inbox)
+        self._outboxes = [self._connect(address) for address in tokenizers]
+        self._late: deque[tuple[int, bytes]] = deque()
+        self._fd = int(self._inbox.getsockopt(zmq.FD))
+        self._loop.add_reader(self._fd, self._drain)
+        self._loop.call_soon(self._drain)
+
+    def _connect(self, address: str) -> zmq.Socket[bytes]:
+        socket = self._context.socket(zmq.PUSH)
+        socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
+        socket.connect(address)
+        return socket
+
+    def offer(self, tokenizer: int, message: m.ToTokenizer) -> bool:
+        """Send; False when the tokenizer has more waiting than it can take."""
+        return self._send(tokenizer, _encoder.encode(message))
+
+    def post(self, tokenizer: int, message: m.ToTokenizer) -> None:
+        """Send without fail, later if it cannot be now."""
+        data = _encoder.encode(message)
+        if self._late or not self._send(tokenizer, data):
+            if not self._late:
+                self._loop.call_later(RETRY_SECONDS, self._retry)
+            self._late.append((tokenizer, data))
+
+    def _retry(self) -> None:
+        for _ in range(len(self._late)):
+            tokenizer, data = self._late.popleft()
+            if not self._send(tokenizer, data):
+                self._late.append((tokenizer, data))
+        if self._late and not self._context.closed:
+            self._loop.call_later(RETRY_SECONDS, self._retry)
+
+    def _send(self, tokenizer: int, data: bytes) -> bool:
+        try:
+            self._outboxes[tokenizer].send(data, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def _drain(self) -> None:
+        if self._context.closed:
+            return
+        for _ in range(BURST):
+            try:
+                data = self._inbox.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._receive(data)
+        self._loop.call_soon(self._drain)
+
+    def _receive(self, data: bytes) -> None:
+        try:
+            message = _decoder.decode(data)
+        except msgspec.DecodeError:
+            _log.exception("dropped a message that is none of ours")
+            return
+        self._on_message(message)
+
+    def close(self) -> None:
+        """Close the sockets; what has not left yet is dropped."""
+        self._loop.remove_reader(self._fd)
+        self._context.destroy(linger=0)
