@@ -2,9 +2,9 @@
 
     rms_norm, rope_and_cache, paged_attention, silu_and_mul, linear, sample, copy_pages
 
-`kernels/<op>/reference.py` is the definition: torch, any device, obviously right. `cpu.py` is the same op on the
-CPU, in float32. The function that `kernels/<op>/__init__.py` offers picks by the tensor's device. Results of a row
-never depend on the other rows of a call; each op says how it keeps that promise.
+`kernels/<op>/reference.py` is the definition: torch, any device, obviously right. `cpu.py` is the same op
+on the CPU, in float32. The function that `kernels/<op>/__init__.py` offers picks by the tensor's device.
+Results of a row never depend on the other rows of a call; each op says how it keeps that promise.
 
 Importing this package imports neither torch nor numba.
 """

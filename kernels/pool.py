@@ -1,12 +1,13 @@
 """Compiled kernels on torch's own OpenMP pool.
 
-A CPU kernel is a numba `cfunc` that every thread of the pool runs once over a shared struct of arguments. The pool
-is the one that torch's matrix products use, reached through the OpenMP runtime that torch itself has loaded: two
-pools (torch's and numba's) would take the cores from each other whenever both wait for work.
+A CPU kernel is a numba `cfunc` that every thread of the pool runs once over a shared struct of arguments.
+The pool is the one that torch's matrix products use, reached through the OpenMP runtime that torch itself
+has loaded: two pools (torch's and numba's) would take the cores from each other whenever both wait for
+work.
 
-Measured, two cores (Zen 5), microseconds that one small kernel adds between two linear layers: this pool 0-3;
-`numba.prange` on a second libgomp 2 (and no such library in a bare container); on numba's workqueue layer 56-79.
-There is also nothing of numba's parallel transform to compile.
+Measured, two cores (Zen 5), microseconds that one small kernel adds between two linear layers: this pool
+0-3; `numba.prange` on a second libgomp 2 (and no such library in a bare container); on numba's workqueue
+layer 56-79. There is also nothing of numba's parallel transform to compile.
 """
 
 from __future__ import annotations
@@ -61,24 +62,30 @@ def _record(args: type[Args]) -> Any:
 
 
 class Kernel:
-    """A compiled body `void body(args*)`, run by every thread of the pool. Bodies never raise."""
+    """A body `void body(args*)` that every thread of the pool runs. Bodies never raise.
+
+    Compiled, or loaded from the cache, at the first call or by `compile`.
+    """
 
     def __init__(self, args: type[Args], body: Callable[[Any], None]) -> None:
         self._args = args
         self._body = body
 
+    def compile(self) -> None:
+        """Make the next call quick."""
+        _ = self._entry
+
     @functools.cached_property
-    def address(self) -> int:
-        """Entry point; compiles the body, or loads it from the cache, at the first use."""
+    def _entry(self) -> int:
+        """Address of the machine code."""
         signature = types.void(types.CPointer(_record(self._args)))
-        compiled = numba.cfunc(signature, cache=True, error_model="numpy", nopython=True)(self._body)
-        self._keep = compiled
-        return int(compiled.address)
+        self._compiled = numba.cfunc(signature, cache=True, error_model="numpy")(self._body)
+        return int(self._compiled.address)
 
     def __call__(self, threads: int, *values: float) -> None:
-        """Run on up to `threads` threads, with the fields after `claimed` given in order; wait for all of them."""
+        """Run on up to `threads` threads and wait; values: the fields of the arguments, in order."""
         args = self._args(0, *values)
-        _parallel(self.address, ctypes.addressof(args), threads, 0)
+        _parallel(self._entry, ctypes.addressof(args), threads, 0)
 
 
 def kernel(args: type[Args]) -> Callable[[Callable[[Any], None]], Kernel]:
@@ -87,7 +94,7 @@ def kernel(args: type[Args]) -> Callable[[Callable[[Any], None]], Kernel]:
 
 
 def threads_for(work: int, grain: int) -> int:
-    """Threads worth waking for `work` units when fewer than `grain` of them take less time than the wake-up."""
+    """Threads for `work` units, where fewer than `grain` take one thread less time than waking others."""
     return 1 if work < grain else torch.get_num_threads()
 
 

@@ -7,10 +7,10 @@ import os
 SPINS = "10000"
 """How often an idle thread of the pool looks for work before it sleeps, some 0.2 ms.
 
-Measured on two cores, batch of 8, milliseconds for 40 linear layers with a small kernel after each: never spinning
-(OMP_WAIT_POLICY=passive) 7.9, since each of the 80 wake-ups costs 46 us; 1000 spins 4.2; 10000 spins 4.6;
-the runtime's default, some 6 ms of spinning, 4.2. 10000 bridges the interpreter's work between two kernels and still
-leaves the cores to the other roles between steps.
+Measured on two cores, batch of 8, milliseconds for 40 linear layers with a small kernel after each: never
+spinning (OMP_WAIT_POLICY=passive) 7.9, since each of the 80 wake-ups costs 46 us; 1000 spins 4.2; 10000
+spins 4.6; the runtime's default, some 6 ms of spinning, 4.2. 10000 bridges the interpreter's work between
+two kernels and still leaves the cores to the other roles between steps.
 """
 
 

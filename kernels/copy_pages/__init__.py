@@ -12,7 +12,7 @@ __all__ = ["copy_pages"]
 def copy_pages(k_cache: torch.Tensor, v_cache: torch.Tensor, pairs: torch.Tensor) -> None:
     """Copy page `source` over page `destination` for each pair, in order.
 
-    k_cache, v_cache: [layers, pages, page_size, Hk, D]. pairs: int32 [n, 2], (source, destination), on the host
-    for the CPU. No page is both a source and a destination within one call.
+    k_cache, v_cache: [layers, pages, page_size, Hk, D]. pairs: int32 [n, 2], (source, destination), on the
+    host for the CPU. No page is both a source and a destination within one call.
     """
     _copy_pages(k_cache, v_cache, pairs)

@@ -1,9 +1,10 @@
-"""Paged attention on the CPU: online softmax (Milakov and Gimelshein, 2018, arXiv:1805.02867) over tiles of keys.
+"""Paged attention on the CPU: online softmax (Milakov and Gimelshein, 2018, arXiv:1805.02867) over tiles of
+keys.
 
-A row's keys and values are walked in tiles of 16 tokens at fixed absolute positions, gathered over pages of whatever
-size. Every row goes through the same instructions in the same order, be it a decode or one of many rows of a prompt
-chunk, so its bits depend on its query and its keys and values alone. Rows of one sequence share a block only to
-share the work of turning a tile of keys on its side.
+A row's keys and values are walked in tiles of 16 tokens at fixed absolute positions, gathered over pages of
+whatever size. Every row goes through the same instructions in the same order, be it a decode or one of many
+rows of a prompt chunk, so its bits depend on its query and its keys and values alone. Rows of one sequence
+share a block only to share the work of turning a tile of keys on its side.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ def _blend(
 
 @simd.device()
 def _soften(scores: Any, count: int, maxima: Any, sums: Any, query: int, weights: Any) -> Any:
-    """Weights of the tile's first `count` tokens under the new running maximum; returns the old ones' decay."""
+    """Weights of the tile's first `count` tokens under the new running maximum; returns the old ones'
+    decay.
+    """
     scores = simd.keep_first(scores, count, simd.splat(np.float32(-np.inf)))
     highest = max(maxima[query], simd.max_lanes(scores))
     decay = simd.exp(simd.splat(maxima[query] - highest))
@@ -113,7 +116,9 @@ def _finish(out: Any, to: int, acc: Any, at: int, sums: Any, query: int, head_di
 
 @functools.cache
 def attention(head_dim: int, group: int) -> Kernel:
-    """The kernel for one head size (even) and number of query heads per KV head, both compile-time constants."""
+    """The kernel for one head size (even) and number of query heads per KV head, both compile-time
+    constants.
+    """
     width = -(-head_dim // TILE) * TILE
 
     def body(pointer: Any) -> None:

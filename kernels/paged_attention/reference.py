@@ -1,4 +1,6 @@
-"""Causal attention over a paged KV cache (Kwon et al., 2023, arXiv:2309.06180), plain torch, one sequence at a time."""
+"""Causal attention over a paged KV cache (Kwon et al., 2023, arXiv:2309.06180), plain torch, one sequence
+at a time.
+"""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def _scale_row(out: Any, to: int, x: Any, start: int, scale: Any, weight: Any, w
 
 
 @kernel(_Args)
-def _rms_norm(pointer: Any) -> None:
+def rms_norm_kernel(pointer: Any) -> None:
     a = unpack(pointer)
     out, x, weight, residual = floats(a.out), floats(a.x), floats(a.weight), floats(a.residual)
     begin, end = share(a.rows, np.int64(thread_index()), np.int64(thread_count()))
@@ -95,7 +95,7 @@ def rms_norm(
 ) -> None:
     """See `stretto.kernels.rms_norm.rms_norm`."""
     rows, width = x.shape
-    _rms_norm(
+    rms_norm_kernel(
         threads_for(rows * width, GRAIN),
         out.data_ptr(),
         x.data_ptr(),

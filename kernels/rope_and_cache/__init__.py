@@ -22,9 +22,9 @@ def rope_and_cache(
     """Rotate q in place; write rotated k, and v as it is, into the caches at `slots`.
 
     q: [T, Hq, D]; k, v: [T, Hk, D]; tokens may be strided (slices of one qkv matrix), k is left as it was.
-    cos_sin: float32 [positions, D], cosines in the first half, sines in the second; element i pairs with
-    i + D/2 (the layout of GPT-NeoX and Hugging Face). positions: int32 [T]. slots: int64 [T], page * page_size +
-    offset. k_cache, v_cache: [pages, page_size, Hk, D]. Two tokens must not share a slot.
+    cos_sin: float32 [positions, D], cosines in the first half, sines in the second; element i pairs with i
+    + D/2 (the layout of GPT-NeoX and Hugging Face). positions: int32 [T]. slots: int64 [T], page *
+    page_size + offset. k_cache, v_cache: [pages, page_size, Hk, D]. Two tokens must not share a slot.
     """
     if cpu.fits(q, k, v, k_cache, v_cache):
         cpu.rope_and_cache(q, k, v, cos_sin, positions, slots, k_cache, v_cache)

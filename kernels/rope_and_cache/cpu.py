@@ -25,7 +25,8 @@ GRAIN = 1 << 13
 """Elements under which one thread is quicker: 8 K elements take 3 us, a second thread's start as long."""
 
 _Args = arguments(
-    "q k v cos_sin positions slots k_cache v_cache tokens q_heads kv_heads head_dim q_stride k_stride v_stride"
+    "q k v cos_sin positions slots k_cache v_cache tokens q_heads kv_heads head_dim"
+    " q_stride k_stride v_stride"
 )
 
 
@@ -47,7 +48,7 @@ def _copy(out: Any, to: int, x: Any, start: int, width: int) -> None:
 
 
 @kernel(_Args)
-def _rope_and_cache(pointer: Any) -> None:
+def rope_and_cache_kernel(pointer: Any) -> None:
     a = unpack(pointer)
     q, k, v = floats(a.q), floats(a.k), floats(a.v)
     k_cache, v_cache = floats(a.k_cache), floats(a.v_cache)
@@ -92,7 +93,7 @@ def rope_and_cache(
 ) -> None:
     """See `stretto.kernels.rope_and_cache.rope_and_cache`."""
     tokens, q_heads, head_dim = q.shape
-    _rope_and_cache(
+    rope_and_cache_kernel(
         threads_for(tokens * (q_heads + 2 * k.shape[1]) * head_dim, GRAIN),
         q.data_ptr(),
         k.data_ptr(),

@@ -28,12 +28,12 @@ _Args = arguments("out gate_up rows width out_stride stride")
 @simd.device()
 def _gate(gate: Any, up: Any) -> Any:
     one = simd.splat(np.float32(1.0))
-    decay = simd.exp(simd.sub(simd.splat(np.float32(0.0)), gate))
+    decay = simd.exp(simd.minus(gate))
     return simd.mul(simd.div(gate, simd.add(one, decay)), up)
 
 
 @kernel(_Args)
-def _silu_and_mul(pointer: Any) -> None:
+def silu_and_mul_kernel(pointer: Any) -> None:
     a = unpack(pointer)
     out, x = floats(a.out), floats(a.gate_up)
     whole = a.width - a.width % simd.LANES
@@ -61,4 +61,6 @@ def silu_and_mul(out: torch.Tensor, gate_up: torch.Tensor) -> None:
     """See `stretto.kernels.silu_and_mul.silu_and_mul`."""
     rows, width = out.shape
     threads = threads_for(rows * width, GRAIN)
-    _silu_and_mul(threads, out.data_ptr(), gate_up.data_ptr(), rows, width, out.stride(0), gate_up.stride(0))
+    silu_and_mul_kernel(
+        threads, out.data_ptr(), gate_up.data_ptr(), rows, width, out.stride(0), gate_up.stride(0)
+    )
