@@ -49,9 +49,9 @@ class Pool:
         return len(pages) - int(np.count_nonzero(self._used[pages]))
 
     def drop(self, pages: Ints) -> None:
-        """One user less."""
-        self._used[pages] -= 1
-        unused = pages[self._used[pages] == 0]
+        """One user less for each mention; the copies of one step may mention their source several times."""
+        np.subtract.at(self._used, pages, 1)
+        unused = np.unique(pages[self._used[pages] == 0])
         gone = unused[self._kept[unused] == 0]
         self.cached += len(unused) - len(gone)
         self._push(gone)
@@ -84,5 +84,11 @@ class Pool:
 
 
 def _same(what: str, have: npt.NDArray[np.integer], want: npt.NDArray[np.integer]) -> None:
-    if not np.array_equal(have, want):
-        raise AssertionError(f"page pool: {what} are {have.tolist()}, owners make it {want.tolist()}")
+    if len(have) != len(want):
+        raise AssertionError(f"page pool: {what}: {len(have)} pages, owners make it {len(want)}")
+    if len(wrong := np.flatnonzero(have != want)):
+        first = wrong[0]
+        raise AssertionError(
+            f"page pool: {what} differ in {len(wrong)} places; at {first} there is {have[first]}, "
+            f"owners make it {want[first]}"
+        )
