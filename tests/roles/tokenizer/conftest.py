@@ -1,9 +1,13 @@
 import json
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from stretto.roles.tokenizer.bound import byte_names
+
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 CHAT = (
     "{{ bos_token }}{% for m in messages %}{{ '[' + m.role + ']' + m.content }}{% endfor %}"
