@@ -1,0 +1,98 @@
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from stretto.kernels.paged_attention import cpu, paged_attention, reference
+
+
+class Cache(NamedTuple):
+    """The keys and values of some sequences, in pages of some size, in no order; all other cells are NaN."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    block_tables: torch.Tensor
+
+
+def paged(contents: list[torch.Tensor], page_size: int) -> Cache:
+    """contents: per sequence [2, length, Hk, D]."""
+    counts = [-(-x.shape[1] // page_size) for x in contents]
+    order = torch.randperm(sum(counts) + 3)
+    caches = torch.full((2, len(order), page_size, *contents[0].shape[2:]), float("nan"))
+    tables = torch.full((len(contents), max(counts) + 2), 2**30, dtype=torch.int32)
+    for index, (x, count) in enumerate(zip(contents, counts, strict=True)):
+        pages, order = order[:count], order[count:]
+        tables[index, :count] = pages
+        cells = (pages[:, None] * page_size + torch.arange(page_size)).flatten()[: x.shape[1]]
+        caches.flatten(1, 2)[:, cells] = x
+    return Cache(*caches, tables)
+
+
+def attend(q, cache, rows, lengths, function=paged_attention):
+    starts = torch.tensor([0, *rows]).cumsum(0).int()
+    out = torch.full_like(q, float("nan"))
+    lengths = torch.tensor(lengths, dtype=torch.int32)
+    function(out, q, *cache, starts, lengths, q.shape[2] ** -0.5)
+    return out
+
+
+@pytest.mark.parametrize("page_size", [1, 3, 16, 64])
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(9, 3, 64), (4, 4, 80), (2, 1, 6), (8, 1, 128)])
+def test_a_mixed_batch_equals_the_reference(heads, kv_heads, dim, page_size, assert_close):
+    rows, lengths = [1, 63, 3, 1, 17], [1, 63, 500, 200, 33]
+    cache = paged([torch.randn(2, n, kv_heads, dim) for n in lengths], page_size)
+    q = torch.randn(sum(rows), heads, dim)
+    expected = attend(q, cache, rows, lengths, reference.paged_attention)
+    assert_close(attend(q, cache, rows, lengths), expected)
+
+
+@pytest.mark.parametrize("page_size", [1, 3, 16])
+@pytest.mark.parametrize("chunk", [1, 7, 8, 64, 100])
+def test_bits_are_the_same_for_every_chunk_and_page_size(chunk, page_size):
+    """Decodes (chunks of 1) included; the reference order is one prefill of all rows with 16-token pages."""
+    length = 100
+    content, q = torch.randn(2, length, 3, 64), torch.randn(length, 9, 64)
+    whole = attend(q, paged([content], 16), [length], [length])
+    cache = paged([content], page_size)
+    for begin in range(0, length, chunk):
+        end = min(begin + chunk, length)
+        assert torch.equal(attend(q[begin:end], cache, [end - begin], [end]), whole[begin:end])
+
+
+def test_bits_are_the_same_alone_and_in_a_batch():
+    lengths, rows = [1, 16, 17, 100, 300], [1, 1, 5, 1, 40]
+    contents = [torch.randn(2, n, 3, 64) for n in lengths]
+    q = torch.randn(sum(rows), 9, 64)
+    together = attend(q, paged(contents, 16), rows, lengths).split(rows)
+    for content, length, count, part, mine in zip(
+        contents, lengths, rows, q.split(rows), together, strict=True
+    ):
+        assert torch.equal(attend(part, paged([content], 16), [count], [length]), mine)
+
+
+def test_queries_may_be_slices_of_a_wider_matrix():
+    content, qkv = torch.randn(2, 20, 3, 64), torch.randn(4, 15, 64)
+    cache = paged([content], 16)
+    sliced, dense = qkv[:, :9], qkv[:, :9].contiguous()
+    assert cpu.fits(sliced, sliced, cache.keys, cache.values)
+    assert torch.equal(attend(sliced, cache, [4], [20]), attend(dense, cache, [4], [20]))
+
+
+def test_a_sequence_without_rows_is_passed_over():
+    contents = [torch.randn(2, n, 3, 64) for n in (5, 9, 20)]
+    cache, q = paged(contents, 16), torch.randn(3, 9, 64)
+    out = attend(q, cache, [2, 0, 1], [5, 9, 20])
+    assert torch.equal(out[2:], attend(q[2:], paged(contents[2:], 16), [1], [20]))
+
+
+def test_large_scores_do_not_overflow():
+    content = torch.randn(2, 40, 1, 16) * 1e4
+    cache, q = paged([content], 16), torch.randn(1, 2, 16) * 1e4
+    best = (q[0] @ content[0, :, 0].T).argmax(dim=1)
+    assert torch.equal(attend(q, cache, [1], [40])[0], content[1, best, 0])
+
+
+def test_nan_in_a_key_reaches_the_output():
+    content = torch.randn(2, 5, 1, 16)
+    content[0, 2] = float("nan")
+    assert attend(torch.randn(1, 2, 16), paged([content], 16), [1], [5]).isnan().all()
