@@ -14,12 +14,13 @@ from stretto.roles import messages as m
 from stretto.roles.actor import Role
 from stretto.roles.tokenizer.chat import load_template
 from stretto.roles.tokenizer.core import Core
+from stretto.roles.tokenizer.lane import Lane
 from stretto.roles.tokenizer.refusal import Refused
 from stretto.roles.tokenizer.sockets import Mailbox, Outbox
 from stretto.roles.tokenizer.vocabulary import load_vocabulary
 
 BYTES_PER_TURN = 1 << 16
-"""Work done before the loop gets to heartbeats and control: some 20 ms of encoding, or one larger message."""
+"""Work done before the loop gets to heartbeats and control: some 20 ms of encoding. More is for the lane."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[m.ToTokenizer] = msgspec.msgpack.Decoder(m.ToTokenizer)
@@ -39,6 +40,7 @@ class Tokenizer(Role):
         model_dir = Path(ctx.config.model_dir)
         vocabulary = load_vocabulary(model_dir, ctx.config.max_model_len)
         self._core = Core(vocabulary, load_template(model_dir))
+        self._lane = Lane(self._attempt, ctx.wake)
         self._scheduler = ctx.sender("scheduler.0")
         self._zmq = zmq.Context()
         gateways = range(ctx.config.gateways)
@@ -52,11 +54,15 @@ class Tokenizer(Role):
         self.ctx.wake()
 
     def turn(self) -> None:
-        """Handle what is in the mailbox, up to `BYTES_PER_TURN`."""
+        """Handle what the lane has done and what is in the mailbox, up to `BYTES_PER_TURN`."""
         budget = BYTES_PER_TURN
         while budget > 0:
             if self._scheduler.blocked:
                 return  # the space bell wakes us
+            if (done := self._lane.take()) is not None:
+                self._settle(*done)
+            if self._lane.full:
+                return  # the lane wakes us
             data = self._mailbox.receive()
             if data is None:
                 return
@@ -72,20 +78,33 @@ class Tokenizer(Role):
             return
         match message:
             case m.Cancel(uid):
-                self._scheduler.send(_encoder.encode(m.Abort(uid)))
-            case m.Submit(gateway=gateway) if 0 <= gateway < len(self._gateways):
-                self._submit(message)
-            case m.Submit(uid, gateway):
+                if not self._lane.cancel(uid):
+                    self._abort(uid)
+            case m.Submit(uid, gateway) if not 0 <= gateway < len(self._gateways):
                 self.ctx.log.warning("dropped request %d of unknown gateway %d", uid, gateway)
+            case m.Submit() if len(data) > BYTES_PER_TURN:
+                self._lane.add(message)
+            case m.Submit():
+                self._settle(message, self._attempt(message))
 
-    def _submit(self, message: m.Submit) -> None:
+    def _attempt(self, message: m.Submit) -> m.Request | m.Fault:
         try:
-            request = self._core.prepare(message)
+            return self._core.prepare(message)
         except Refused as refused:
-            self._reject(message, refused.fault)
+            return refused.fault
+
+    def _settle(self, message: m.Submit, outcome: m.Request | m.Fault, cancelled: bool = False) -> None:
+        """Send a request to the scheduler, or the reason against it to its gateway."""
+        if isinstance(outcome, m.Fault):
+            self._reject(message, outcome)
             return
-        self._scheduler.send(_encoder.encode(request))
+        self._scheduler.send(_encoder.encode(outcome))
         self.ctx.meter.add("prompts_total")
+        if cancelled:
+            self._abort(message.uid)
+
+    def _abort(self, uid: int) -> None:
+        self._scheduler.send(_encoder.encode(m.Abort(uid)))
 
     def _reject(self, message: m.Submit, fault: m.Fault) -> None:
         self.ctx.meter.add("prompts_rejected_total")

@@ -1,5 +1,6 @@
 import asyncio
 import logging
+import threading
 from types import SimpleNamespace
 
 import msgspec
@@ -170,3 +171,28 @@ def test_a_flood_lets_the_loop_turn_in_between(bench):
 
     asyncio.run(play())
     assert len(bench.ctx.ring.sent) == count
+
+
+def test_a_long_prompt_does_not_hold_up_the_others_and_its_cancel_follows_it(bench):
+    gate = threading.Event()
+
+    async def play():
+        async with bench:
+            attempt = bench.role._lane._prepare
+
+            def slowly(message):
+                gate.wait()
+                return attempt(message)
+
+            bench.role._lane._prepare = slowly
+            padding = {"x": "y" * BYTES_PER_TURN}
+            await bench.send(m.Submit(1, 1, 0.0, m.SamplingParams(), "a", template_kwargs=padding))
+            await bench.send(m.Cancel(1), submit(2, "a"), m.Cancel(3), bad(4))
+            assert (await bench.rejected()).uid == 4
+            gate.set()
+            while bench.ctx.ring.sent[-1] != m.Abort(1):
+                await asyncio.sleep(0)
+
+    asyncio.run(play())
+    second, stranger, first, abort = bench.ctx.ring.sent
+    assert (second.uid, stranger, first.uid, abort) == (2, m.Abort(3), 1, m.Abort(1))

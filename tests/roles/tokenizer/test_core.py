@@ -2,6 +2,7 @@ from array import array
 
 import pytest
 from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 from stretto.roles.messages import Output, Request, Sampling, SamplingParams, Submit
 from stretto.roles.tokenizer.chat import load_template
@@ -122,3 +123,19 @@ def test_a_text_that_the_vocabulary_lacks_is_refused(small_dir):
     core = Core(Vocabulary(encoder, 1, 32, ()), load_template(small_dir))
     assert core.prepare(submit("a")).prompt_ids == ids(0)
     assert "cannot encode this text" in refused(core, submit("b")).message
+
+
+def test_the_embedded_model_is_tokenized_as_transformers_does(model_dir):
+    reference = PreTrainedTokenizerFast.from_pretrained(model_dir)
+    core = Core(load_vocabulary(model_dir), load_template(model_dir))
+    for text in (
+        "Hello, world!",
+        " 3.14159 <|im_end|>\n\n",
+        "日本語 😀 ﷽ e\u0301",
+        "def f(x):\n    return x\n",
+    ):
+        turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
+        plain = core.prepare(submit(text)).prompt_ids
+        chat = core.prepare(submit(messages=turns)).prompt_ids
+        assert plain == ids(*reference(text)["input_ids"])
+        assert chat == ids(*reference.apply_chat_template(turns, add_generation_prompt=True)["input_ids"])
