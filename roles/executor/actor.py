@@ -54,8 +54,10 @@ class Executor(Role):
     def turn(self) -> None:
         results = self._runner.collect()
         if not self._introduced:
-            self._introduce()  # results are of plans whose scheduler is gone
-            return
+            if self._runner.in_flight:
+                return  # steps whose scheduler is gone: their results are dropped
+            results = []
+            self._introduce()
         for result in results:
             self._send(result)
         self._plans.extend(_decode_plan(data) for data in self.ctx.receiver(SCHEDULER).drain())
@@ -72,9 +74,7 @@ class Executor(Role):
         self._runner.close()
 
     def _introduce(self) -> None:
-        """Say hello once the device is free of steps from before."""
-        if self._runner.in_flight:
-            return
+        """Forget what came before, and tell the scheduler what there is."""
         self._runner.reset()
         self._send(m.Hello(pages=self._pages))
         self._introduced = True

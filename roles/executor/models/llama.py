@@ -41,8 +41,8 @@ class Attention:
         width = (heads + 2 * self._kv_heads) * dim
         qkv = self._qkv(x, out=space.rows("qkv", rows, width, x.dtype)).view(rows, -1, dim)
         q, k, v = qkv.split([heads, self._kv_heads, self._kv_heads], dim=1)
-        for part, weight in zip((q, k), self._norms, strict=False):
-            self._norm_heads(part, weight)
+        if self._norms:
+            q, k = (self._norm_heads(part, weight) for part, weight in zip((q, k), self._norms, strict=True))
         rope_and_cache(q, k, v, self._cos_sin, context.positions, context.cells, keys, values)
         mixed = space.rows("mixed", rows, heads * dim, x.dtype)
         paged_attention(
@@ -50,10 +50,10 @@ class Attention:
         )
         self._out(mixed, out=x)
 
-    def _norm_heads(self, part: torch.Tensor, weight: torch.Tensor) -> None:
+    def _norm_heads(self, part: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         flat = part.reshape(-1, self._head_dim)
         rms_norm(flat, flat, weight, self._eps)
-        part.copy_(flat.view(part.shape))
+        return flat.view(part.shape)
 
 
 class Mlp:

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from stretto.roles import messages as m
+from stretto.roles.config import Config
+from stretto.roles.executor.actor import Executor
+
+_decode = msgspec.msgpack.Decoder(m.ToSchedulerFromExecutor).decode
+TO_SCHEDULER, FROM_SCHEDULER = "executor.0>scheduler.0", "scheduler.0>executor.0"
+
+
+class Wires:
+    """A context whose rings are lists."""
+
+    name = "executor.0"
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.told: list[Any] = []
+        self.sent: list[m.Hello | m.Result] = []
+        self.inbox: list[bytes] = []
+        self._woken = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def sender(self, peer: str) -> Wires:
+        assert peer == "scheduler.0"
+        return self
+
+    def receiver(self, peer: str) -> Wires:
+        return self.sender(peer)
+
+    def send(self, payload: bytes) -> None:
+        self.sent.append(_decode(payload))
+
+    def drain(self) -> Iterator[bytes]:
+        while self.inbox:
+            yield self.inbox.pop(0)
+
+    def tell(self, message: Any) -> None:
+        self.told.append(message)
+
+    def wake_from_thread(self) -> None:
+        self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def wait(self) -> None:
+        await self._woken.wait()
+        self._woken.clear()
+
+    def post(self, plan: m.Plan) -> None:
+        self.inbox.append(msgspec.msgpack.encode(plan))
+
+
+async def until(wires: Wires, role: Executor, count: int) -> list[Any]:
+    """Turn the role until it has sent `count` messages."""
+    role.turn()
+    while len(wires.sent) < count:
+        await wires.wait()
+        role.turn()
+    return wires.sent
+
+
+def first(step: int, ids: list[int]) -> m.Plan:
+    return m.Plan(
+        step=step,
+        admits=[m.Admit(0, 0, np.arange(2, dtype=np.int32).tobytes(), m.Sampling())],
+        chunks=np.array([0, len(ids), 1], np.int32).tobytes(),
+        chunk_ids=np.array(ids, np.int32).tobytes(),
+    )
+
+
+def decode(step: int) -> m.Plan:
+    return m.Plan(step=step, decodes=np.array([0], np.int32).tobytes())
+
+
+def tokens(results: list[Any]) -> list[int]:
+    return [int(np.frombuffer(result.tokens, np.int32)[0]) for result in results]
+
+
+@pytest.fixture
+def config(make_tiny: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Config:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    return Config(
+        model_dir=str(make_tiny()), cache_dir=str(tmp_path), device="cpu", kv_memory="512tokens", max_seqs=4
+    )
+
+
+def live(config: Config, act: Any) -> Any:
+    """Run `act(wires, role)` with an opened role."""
+
+    async def main() -> Any:
+        wires = Wires(config)
+        role = Executor(wires)  # type: ignore[arg-type]
+        facts = await role.open()
+        try:
+            return facts, await act(wires, role)
+        finally:
+            await role.close()
+
+    return asyncio.run(main())
+
+
+def test_it_boots_says_so_and_says_hello_first(config: Config) -> None:
+    async def act(wires: Wires, role: Executor) -> list[str]:
+        assert wires.sent == []
+        assert await until(wires, role, 1) == [m.Hello(pages=32)]
+        return [message.text for message in wires.told]
+
+    facts, told = live(config, act)
+    assert facts == {
+        "device": "cpu",
+        "dtype": "float32",
+        "pages": 32,
+        "page_size": 16,
+        "model": config.model_dir,
+    }
+    assert told == [f"loading {config.model_dir}", "warming up"]
+
+
+def test_plans_are_answered_in_order_however_many_are_queued(config: Config) -> None:
+    async def act(wires: Wires, role: Executor) -> list[Any]:
+        for plan in (first(1, [5, 6]), *(decode(step) for step in range(2, 7))):
+            wires.post(plan)
+        return (await until(wires, role, 7))[1:]
+
+    _, results = live(config, act)
+    assert [result.step for result in results] == [1, 2, 3, 4, 5, 6]
+    assert results[0].clock.idle == 0
+
+
+def test_a_new_scheduler_gets_a_hello_and_an_executor_that_has_forgotten(config: Config) -> None:
+    async def act(wires: Wires, role: Executor) -> tuple[list[Any], list[Any]]:
+        plans = [first(1, [5, 6]), decode(2), decode(3)]
+        for plan in plans:
+            wires.post(plan)
+        before = list(await until(wires, role, 4))
+        wires.post(decode(4))
+        wires.post(decode(5))
+        wires.post(decode(6))
+        role.turn()
+        wires.inbox.clear()
+        wires.sent.clear()
+        role.rewired(FROM_SCHEDULER)
+        role.rewired(TO_SCHEDULER)
+        assert await until(wires, role, 1) == [m.Hello(pages=32)]
+        assert role._runner.in_flight == 0
+        for plan in plans:
+            wires.post(plan)
+        return before, list(await until(wires, role, 4))
+
+    _, (before, after) = live(config, act)
+    assert [result.step for result in after[1:]] == [1, 2, 3]
+    assert tokens(after[1:]) == tokens(before[1:])
+
+
+def test_what_the_device_raises_ends_the_role(config: Config) -> None:
+    async def act(wires: Wires, role: Executor) -> None:
+        wires.post(first(1, [5, 4000]))
+        await until(wires, role, 2)
+
+    with pytest.raises(IndexError):
+        live(config, act)
+
+
+def test_a_bad_pool_size_ends_the_boot_with_one_sentence(config: Config) -> None:
+    bad = msgspec.structs.replace(config, kv_memory="a lot")
+
+    async def act(wires: Wires, role: Executor) -> None:
+        pass
+
+    with pytest.raises(ValueError, match=r"^--kv-memory 'a lot' is not a size; write it as"):
+        live(bad, act)

@@ -1,0 +1,64 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from stretto.roles.config import Config
+from stretto.roles.executor.build import ConfigError, build, compute_dtype, make_device
+from stretto.roles.executor.device_cpu import CpuDevice
+from stretto.roles.executor.kv import KVMemoryError
+
+CPU = torch.device("cpu")
+
+
+def make(path: Path, **more: Any) -> Any:
+    lines: list[str] = []
+    built = build(Config(model_dir=str(path), device="cpu", **more), lambda: None, lines.append)
+    built.runner.close()
+    return built, lines
+
+
+def test_what_is_built_is_what_the_config_says(make_tiny: Any) -> None:
+    path = make_tiny()
+    built, lines = make(path, kv_memory="100tokens", page_size=8)
+    assert (built.device, built.dtype, built.pages) == ("cpu", "float32", 13)
+    assert lines == [f"loading {path}"]
+
+
+def test_the_default_pool_holds_every_slot_at_full_length(make_tiny: Any) -> None:
+    built, _ = make(make_tiny(), max_seqs=3, max_model_len=100)
+    assert built.pages == 3 * 7
+
+
+def test_nonsense_for_the_pool_is_refused(make_tiny: Any) -> None:
+    with pytest.raises(KVMemoryError, match="is not a size"):
+        make(make_tiny(), kv_memory="much")
+
+
+def test_a_context_beyond_the_sliding_window_is_refused(make_tiny: Any) -> None:
+    path = make_tiny("Mistral", sliding_window=64)
+    with pytest.raises(ConfigError, match="--max-model-len 64 or less"):
+        make(path)
+    make(path, max_model_len=64)
+
+
+def test_the_cpu_computes_in_float32_whatever_is_stored() -> None:
+    assert compute_dtype("auto", "bfloat16", CPU) == torch.float32
+    assert compute_dtype("float32", "float16", CPU) == torch.float32
+    with pytest.raises(ConfigError, match="the CPU computes in float32"):
+        compute_dtype("bfloat16", "bfloat16", CPU)
+
+
+def test_a_gpu_computes_in_what_is_stored_unless_told() -> None:
+    gpu = torch.device("cuda")
+    assert compute_dtype("auto", "bfloat16", gpu) == torch.bfloat16
+    assert compute_dtype("float16", "bfloat16", gpu) == torch.float16
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_refused() -> None:
+    device = make_device("auto", lambda: None)
+    assert isinstance(device, CpuDevice)
+    with pytest.raises(ConfigError, match="try --device cpu"):
+        make_device("cuda", lambda: None)

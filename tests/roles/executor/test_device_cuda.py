@@ -1,0 +1,226 @@
+"""The CUDA device on a machine without one: `torch.cuda` is played by a log.
+
+Work is done at once, by the CPU, so values come out right in any case. What the log shows is the order that a
+GPU would be held to: which stream waits for which event before it touches a buffer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stretto.roles.executor.device_cuda import CudaDevice
+
+
+class Event:
+    def __init__(self, cuda: Cuda, **options: bool) -> None:
+        self.cuda, self.options = cuda, options
+        self.stream: Stream | None = None
+        self.at = 0.0
+        self.host = threading.get_ident()
+
+    def record(self, stream: Stream) -> None:
+        self.stream, self.at = stream, time.monotonic()
+        self.cuda.log.append(("record", stream.name, self))
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        if self.cuda.broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        if threading.get_ident() == self.host and self.stream:
+            self.cuda.log.append(("synchronize", self.stream.name, self))
+
+    def elapsed_time(self, other: Event) -> float:
+        return (other.at - self.at) * 1e3
+
+
+class Stream:
+    def __init__(self, cuda: Cuda, name: str) -> None:
+        self.cuda, self.name = cuda, name
+
+    def wait_event(self, event: Event) -> None:
+        self.cuda.log.append(("wait", self.name, event))
+
+    def wait_stream(self, stream: Stream) -> None:
+        self.cuda.log.append(("wait", self.name, stream))
+
+
+class Cuda:
+    """Plays `torch.cuda`. Streams are named in the order in which the device makes them."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, str, Any]] = []
+        self.names = iter(("to_device", "to_host", "clock", "compute"))
+        self.current = self.default = Stream(self, "default")
+        self.Event = functools.partial(Event, self)
+        self.broken = False
+
+    def Stream(self) -> Stream:
+        return Stream(self, next(self.names))
+
+    def current_stream(self) -> Stream:
+        return self.current
+
+    def mem_get_info(self) -> tuple[int, int]:
+        return 123, 456
+
+    @contextlib.contextmanager
+    def stream(self, stream: Stream) -> Iterator[None]:
+        before, self.current = self.current, stream
+        yield
+        self.current = before
+
+    def since(self, mark: int) -> list[tuple[str, str]]:
+        return [(what, where) for what, where, _ in self.log[mark:]]
+
+
+@pytest.fixture
+def cuda() -> Cuda:
+    return Cuda()
+
+
+@pytest.fixture
+def alarm() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+def device(cuda: Cuda, alarm: threading.Event) -> Iterator[CudaDevice]:
+    device = CudaDevice(alarm.set, cuda=cuda, place=torch.device("cpu"))
+    yield device
+    device.close()
+
+
+def test_a_stream_starts_after_what_the_default_stream_has_done(device: CudaDevice, cuda: Cuda) -> None:
+    device.stream()
+    assert cuda.log[-1] == ("wait", "compute", cuda.default)
+
+
+def test_work_is_launched_at_once_under_its_stream_in_inference_mode(device: CudaDevice, cuda: Cuda) -> None:
+    seen: list[Any] = []
+    device.stream().submit(lambda: seen.append((cuda.current.name, torch.is_inference_mode_enabled())))
+    assert seen == [("compute", True)]
+    assert cuda.current is cuda.default
+
+
+def test_an_upload_crosses_on_the_copy_stream_and_compute_waits_for_it(
+    device: CudaDevice, cuda: Cuda
+) -> None:
+    stream, mark = device.stream(), len(cuda.log)
+    arrays = [np.array([1, 2, 3], np.int32), np.array([[0.5]], np.float32)]
+    tensors = device.upload(stream, arrays)
+    assert [tensor.tolist() for tensor in tensors] == [[1, 2, 3], [[0.5]]]
+    assert cuda.since(mark) == [
+        ("record", "compute"),
+        ("wait", "to_device"),
+        ("record", "to_device"),
+        ("wait", "compute"),
+    ]
+    assert cuda.log[-1][2] is cuda.log[-2][2]
+
+
+def test_a_device_buffer_is_rewritten_after_the_work_that_read_it(device: CudaDevice, cuda: Cuda) -> None:
+    stream, uploads = device.stream(), []
+    for value in range(4):
+        mark = len(cuda.log)
+        (tensor,) = device.upload(stream, [np.array([value])])
+        uploads.append((tensor, cuda.log[mark:]))
+    assert uploads[0][0].data_ptr() == uploads[2][0].data_ptr() != uploads[1][0].data_ptr()
+    read_by_first = uploads[1][1][0]
+    assert read_by_first[:2] == ("record", "compute")
+    assert ("wait", "to_device", read_by_first[2]) in uploads[2][1]
+
+
+def test_the_host_waits_for_old_copies_only(device: CudaDevice, cuda: Cuda) -> None:
+    stream = device.stream()
+    for value in range(6):
+        device.upload(stream, [np.array([value])])
+    copies = [event for what, where, event in cuda.log if (what, where) == ("record", "to_device")]
+    waits = [event for what, _, event in cuda.log if what == "synchronize" and event.stream.name != "clock"]
+    assert waits == copies[:4]
+
+
+def test_a_larger_upload_gets_a_larger_buffer(device: CudaDevice) -> None:
+    stream = device.stream()
+    for count in (1, 1000, 3, 5000):
+        (tensor,) = device.upload(stream, [np.arange(count)])
+        assert tensor.tolist() == list(range(count))
+
+
+def test_an_output_is_fetched_by_the_other_copy_stream(device: CudaDevice, cuda: Cuda) -> None:
+    stream, output, landed = device.stream(), device.output(2, torch.int32), device.event()
+    output.tensor.fill_(7)
+    mark = len(cuda.log)
+    output.fetch(stream, landed)
+    assert output.host.tolist() == [7, 7]
+    assert cuda.since(mark) == [("record", "compute"), ("wait", "to_host"), ("record", "to_host")]
+    assert landed.done
+
+
+def test_an_event_is_not_done_before_it_is_recorded(device: CudaDevice) -> None:
+    event = device.event()
+    assert not event.done
+    device.stream().record(event)
+    assert event.done
+
+
+def test_event_times_are_host_times(device: CudaDevice) -> None:
+    stream, event = device.stream(), device.event()
+    before = time.monotonic()
+    stream.record(event)
+    assert event.time == pytest.approx((before + time.monotonic()) / 2, abs=time.monotonic() - before + 1e-3)
+
+
+def test_events_have_timing_and_let_the_watcher_sleep(device: CudaDevice) -> None:
+    assert device.event().raw.options == {"enable_timing": True, "blocking": True}
+
+
+def test_the_clock_is_anchored_anew_when_the_anchor_is_old(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = device._clock
+    first = clock._anchor
+    clock.refresh()
+    assert clock._anchor is first
+    monkeypatch.setattr("stretto.roles.executor.device_cuda.ANCHOR_SECONDS", -1.0)
+    clock.refresh()
+    assert clock._anchor is not first
+
+
+def test_the_watcher_calls_back(device: CudaDevice) -> None:
+    stream, event, called = device.stream(), device.event(), threading.Event()
+    stream.record(event)
+    device.on_done(event, called.set)
+    assert called.wait(60)
+
+
+def test_an_error_of_the_gpu_raises_the_alarm(device: CudaDevice, cuda: Cuda, alarm: threading.Event) -> None:
+    stream, event = device.stream(), device.event()
+    stream.record(event)
+    device.check()
+    cuda.broken = True
+    device.on_done(event, lambda: None)
+    assert alarm.wait(60)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        device.check()
+
+
+def test_free_memory_is_the_gpus(device: CudaDevice) -> None:
+    assert device.free_memory() == 123
+
+
+def test_the_runner_gives_the_same_tokens_as_on_the_cpu(make_bench: Any, tiny: Any) -> None:
+    prompts = [[3, 1, 4], [1, 5, 9, 2, 6], [5]]
+    kind = functools.partial(CudaDevice, cuda=Cuda(), place=torch.device("cpu"))
+    tokens = make_bench(tiny, device=kind).generate(prompts, 12, chunk=2)
+    assert tokens == make_bench(tiny).generate(prompts, 12, chunk=2)

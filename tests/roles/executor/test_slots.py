@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+import torch
+
+from stretto.roles import messages as m
+from stretto.roles.executor.slots import SAMPLING, DeviceSlots, HostSlots
+
+
+def admit(slot: int, length: int, pages: list[int]) -> m.Admit:
+    return m.Admit(slot, length, np.array(pages, np.int32).tobytes(), m.Sampling())
+
+
+def pairs(*values: tuple[int, int]) -> np.ndarray:
+    return np.array(values, np.int32).reshape(-1, 2)
+
+
+def test_an_admit_fills_the_table_and_the_length() -> None:
+    slots = HostSlots(4, 8, page_size=2)
+    entries = slots.admit([admit(2, 3, [7, 5])])
+    assert entries.tolist() == [[2, 0, 7], [2, 1, 5]]
+    assert slots.lengths.tolist() == [0, 0, 3, 0]
+    assert slots.cells(np.array([2, 2, 2]), np.array([0, 1, 3])).tolist() == [14, 15, 11]
+
+
+def test_growth_appends_in_order_also_several_pages_to_one_slot() -> None:
+    slots = HostSlots(4, 8, page_size=1)
+    slots.admit([admit(0, 0, []), admit(3, 1, [9])])
+    entries = slots.grow(pairs((3, 4), (0, 6), (3, 2), (0, 1), (3, 8)))
+    assert entries.tolist() == [[0, 0, 6], [0, 1, 1], [3, 1, 4], [3, 2, 2], [3, 3, 8]]
+    assert slots.grow(pairs((0, 5))).tolist() == [[0, 2, 5]]
+    assert slots.cells(np.full(4, 3), np.arange(4)).tolist() == [9, 4, 2, 8]
+
+
+def test_an_admit_forgets_what_the_slot_held() -> None:
+    slots = HostSlots(1, 4, page_size=2)
+    slots.admit([admit(0, 6, [1, 2, 3])])
+    slots.admit([admit(0, 0, [2])])
+    assert slots.grow(pairs((0, 0))).tolist() == [[0, 1, 0]]
+    with pytest.raises(RuntimeError, match="slot 0 has no page for position 4"):
+        slots.cells(np.array([0]), np.array([4]))
+
+
+def test_nothing_grows_from_nothing() -> None:
+    assert HostSlots(1, 1, page_size=1).grow(pairs()).shape == (0, 3)
+
+
+def test_the_device_keeps_one_row_per_slot() -> None:
+    slots = DeviceSlots(3, 5, torch.device("cpu"))
+    assert {getattr(slots, name).shape for name in SAMPLING} == {(3,)}
+    assert (slots.table.shape, slots.table.dtype) == ((3, 5), torch.int32)
+    assert slots.last_token.dtype == torch.int32
