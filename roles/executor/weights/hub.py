@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download
-from huggingface_hub.errors import (
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
     GatedRepoError,
     HfHubHTTPError,
     LocalEntryNotFoundError,
@@ -32,12 +32,14 @@ def download(model_id: str, progress: Callable[[str], None]) -> Path:
     The configuration comes first, so that an unsupported model is refused before its weights are fetched.
     Raises `ModelError` when the hub cannot be reached, does not have the model or does not give it.
     """
-    try:
-        progress(f"asking the hub for {model_id}")
-        info = HfApi().model_info(model_id, files_metadata=True)
-        sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
-        _refuse_without_safetensors(model_id, sizes)
-        load_model_config(Path(hf_hub_download(model_id, "config.json")).parent)
+    progress(f"asking the hub for {model_id}")
+    with _explained(model_id):
+        info = HfApi().model_info(model_id)
+    _refuse_without_safetensors(model_id, [file.rfilename for file in info.siblings or []])
+    with _explained(model_id):
+        config = hf_hub_download(model_id, "config.json", revision=info.sha)
+    load_model_config(Path(config).parent)
+    with _explained(model_id):
         return Path(
             snapshot_download(
                 model_id,
@@ -46,6 +48,16 @@ def download(model_id: str, progress: Callable[[str], None]) -> Path:
                 tqdm_class=_bar(progress),
             )
         )
+
+
+@contextlib.contextmanager
+def _explained(model_id: str) -> Iterator[None]:
+    """Turns what the hub's client raises into `ModelError`.
+
+    Which errors of which HTTP library come through depends on the client's version, hence the last clause.
+    """
+    try:
+        yield
     except GatedRepoError:
         raise ModelError(
             f"the hub gives {model_id} only to those who accepted its terms: accept them on its page, "
@@ -56,15 +68,15 @@ def download(model_id: str, progress: Callable[[str], None]) -> Path:
             f"the hub at {constants.ENDPOINT} has no model {model_id!r}, or it is private; check the name, "
             "or set HF_TOKEN to an access token that may read it"
         ) from None
-    except (HfHubHTTPError, LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
+    except Exception as error:
         raise ModelError(
             f"cannot fetch {model_id} from the hub at {constants.ENDPOINT} ({_reason(error)}); check the "
             "network, or fetch the model elsewhere and name its local directory"
-        ) from None
+        ) from error
 
 
-def _refuse_without_safetensors(model_id: str, sizes: dict[str, int]) -> None:
-    if not any(name.endswith(".safetensors") for name in sizes):
+def _refuse_without_safetensors(model_id: str, names: list[str]) -> None:
+    if not any(name.endswith(".safetensors") for name in names):
         raise ModelError(
             f"{model_id} has no safetensors weights; pickled ones can run code and are not loaded. "
             "Choose a model with safetensors, or a GGUF file of it"
