@@ -10,11 +10,6 @@ from typing import Any
 
 from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
-    GatedRepoError,
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-)
 from tqdm import tqdm
 
 from stretto.roles.executor.weights.errors import ModelError
