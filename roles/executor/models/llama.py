@@ -95,15 +95,16 @@ class Llama:
         self._eps = config.rms_norm_eps
         self._space = Workspace(load.place)
         cos_sin = rotary_table(config, max_len, load.place)
-        self._embedding = load.tensor("model.embed_tokens.weight")
         self._layers = [Layer(config, load, f"model.layers.{i}", cos_sin) for i in range(config.num_layers)]
         self._norm = load.vector("model.norm.weight")
-        self._head = load.linear("model.embed_tokens" if config.tie_word_embeddings else "lm_head")
+        tied = config.tie_word_embeddings
+        self._head = load.linear("model.embed_tokens" if tied else "lm_head")
+        self._embed = self._head.rows if tied else load.table("model.embed_tokens.weight")
 
     def __call__(
         self, ids: torch.Tensor, context: Context, cache: KVCache, sampled_rows: torch.Tensor
     ) -> torch.Tensor:
-        residual = torch.index_select(self._embedding, 0, ids).float()
+        residual = self._embed(ids).float()
         x = self._space.rows("x", len(ids), residual.shape[1], self.dtype)
         for i, layer in enumerate(self._layers):
             if i == 0:

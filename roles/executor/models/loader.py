@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from stretto.kernels.linear import Linear
@@ -28,6 +30,11 @@ class Loader:
     def vector(self, name: str) -> torch.Tensor:
         """A norm's weight or a bias, in the activations' type."""
         return self._weights.get(name).to(self.place, self.dtype)
+
+    def table(self, name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+        """A function from ids, integers [n], to rows of the named matrix."""
+        matrix = self.tensor(name)
+        return lambda ids: matrix.index_select(0, ids)
 
     def linear(self, *names: str) -> Linear:
         """One layer whose outputs are those of the named ones, in order; biases where the model has them."""

@@ -59,7 +59,7 @@ class Bench:
         copies: Sequence[tuple[int, int]] = (),
         cold: bool = False,
     ) -> m.Plan:
-        """The next plan: admits fresh slots, feeds chunks (slot, ids, samples), and grows tables as needed."""
+        """The next plan: admits fresh slots, feeds chunks (slot, ids, samples), grows tables as needed."""
         self.steps += 1
         admitted = [m.Admit(slot, 0, b"", sampling) for slot, sampling in (admits or {}).items()]
         for slot in admits or ():

@@ -16,7 +16,7 @@ GREEDY = m.Sampling()
 
 
 class Counter:
-    """A model whose likeliest token after `t` at position `p` is `t + p + 1` modulo 32; keeps tokens in the pool."""
+    """Says `t + p + 1` modulo 32 after token `t` at position `p`, and keeps the tokens as keys."""
 
     vocab_size, kv_layers, kv_heads, head_dim = 32, 1, 1, 1
     dtype = torch.float32
