@@ -28,7 +28,8 @@ def check_memory(memory: Memory, table: Table, holders: dict[int, Sequence], fli
         require(len(np.unique(pages)) == len(pages), f"request {sequence.uid} has a page twice: {pages}")
         used[pages] += 1
     for flight in flights:
-        np.add.at(used, flight.held, 1)
+        for source in flight.held:
+            used[source] += 1
     pins = Counter(id(node) for sequence in holders.values() if (node := _node(sequence)) is not None)
     memory.pool.check(used, memory.tree.check(pins))
     require(

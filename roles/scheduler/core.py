@@ -160,7 +160,8 @@ class Core:
         self._flights.popleft()
         self._reported = flight.number
         self._accept(flight.sampling, tokens)
-        self._memory.release(flight.held)
+        for source in flight.held:
+            self._memory.release(source)
         for sequence, goal in flight.prefilled:
             self._publish(sequence, goal)
         for sequence in self._retiring.pop(flight.number, ()):
@@ -262,7 +263,7 @@ class Core:
 
     def _retract(self) -> bool:
         """Take the youngest sequence out of planning; False when pages come back without that."""
-        if self._retiring or any(len(flight.held) for flight in self._flights):
+        if self._retiring or any(flight.held for flight in self._flights):
             return False
         youngest = max(self._holders.values(), key=lambda sequence: sequence.age)
         if len(self._holders) == 1:

@@ -49,9 +49,9 @@ class Pool:
         return len(pages) - int(np.count_nonzero(self._used[pages]))
 
     def drop(self, pages: Ints) -> None:
-        """One user less for each mention; the copies of one step may mention their source several times."""
-        np.subtract.at(self._used, pages, 1)
-        unused = np.unique(pages[self._used[pages] == 0])
+        """One user less."""
+        self._used[pages] -= 1
+        unused = pages[self._used[pages] == 0]
         gone = unused[self._kept[unused] == 0]
         self.cached += len(unused) - len(gone)
         self._push(gone)

@@ -13,7 +13,6 @@ from stretto.roles.scheduler.sequence import Sequence
 from stretto.roles.scheduler.table import Slots
 
 _NO_SLOTS = np.empty(0, np.int64)
-_NO_PAGES = np.empty(0, np.int32)
 
 
 @dataclass(slots=True)
@@ -25,8 +24,8 @@ class Flight:
     """The slot of each token in the result, in order."""
     prefilled: list[tuple[Sequence, int]]
     """Sequences whose last chunk it computes, and their length after it."""
-    held: Ints
-    """Sources of its page copies."""
+    held: list[Ints]
+    """Sources of its page copies, one page each; a page may be copied more than once."""
 
 
 class Draft:
@@ -36,6 +35,7 @@ class Draft:
         self.number, self.budget = number, budget
         self._admits: list[m.Admit] = []
         self._copies: list[tuple[int, int]] = []
+        self._held: list[Ints] = []
         self._growth = b""
         self._chunks: list[tuple[int, int, int]] = []
         self._chunk_ids: list[Ints] = []
@@ -58,8 +58,9 @@ class Draft:
     def admit(self, slot: int, placement: Placement, pages: Ints, sampling: m.Sampling) -> None:
         """Occupy a slot, with the copy its placement asks for."""
         self._admits.append(m.Admit(slot, placement.length, pages.tobytes(), sampling))
-        whole = len(placement.shared)
-        self._copies += [(int(source), int(pages[whole])) for source in placement.source]
+        if len(placement.source):
+            self._copies.append((int(placement.source[0]), int(pages[len(placement.shared)])))
+            self._held.append(placement.source)
 
     def chunk(self, slot: int, ids: Ints) -> None:
         """Part of a prompt, at most `budget` tokens."""
@@ -90,5 +91,4 @@ class Draft:
         """What the result will be read by."""
         first = np.array([slot for slot, _, samples in self._chunks if samples], np.int64)
         sampling = np.concatenate([first, self._decodes]) if len(first) else self._decodes
-        held = np.array([source for source, _ in self._copies], np.int32) if self._copies else _NO_PAGES
-        return Flight(self.number, sampling, self._prefilled, held)
+        return Flight(self.number, sampling, self._prefilled, self._held)

@@ -55,23 +55,29 @@ class Machine(RuleBasedStateMachine):
         max_tokens=st.one_of(st.none(), st.integers(1, 12)),
         stops=st.sets(st.integers(0, 2 * VOCABULARY), max_size=6),
         seed=st.integers(0, 3),
-        again=st.booleans(),
         pick=st.integers(0),
+        trim=st.sampled_from([None, 0, 0, 1, 2, 5, 10]),
     )
     def submit(
-        self, prompt: list[int], max_tokens: int | None, stops: set[int], seed: int, again: bool, pick: int
+        self,
+        prompt: list[int],
+        max_tokens: int | None,
+        stops: set[int],
+        seed: int,
+        pick: int,
+        trim: int | None,
     ) -> None:
-        if again and self.world.streams:
-            prompt = self._some_history(pick) + prompt[:3]
+        if trim is not None and self.world.streams:
+            prompt = self._history(pick, trim) + prompt[:3]
         uid = self.world.submit(prompt, max_tokens, tuple(stops), seed)
         refused = self.world.limits.refusal(len(prompt), max_tokens) is not None
         assert (self.world.streams[uid].end is not None) == refused
 
-    def _some_history(self, pick: int) -> list[int]:
+    def _history(self, pick: int, trim: int) -> list[int]:
+        """Prompt and output of some earlier request, without the last few."""
         stream = self.world.streams[1 + pick % len(self.world.streams)]
-        prompt = list(memoryview(stream.request.prompt_ids).cast("i"))
-        history = prompt + stream.tokens
-        return history[: 1 + pick % len(history)]
+        history = list(memoryview(stream.request.prompt_ids).cast("i")) + stream.tokens
+        return history[: max(1, len(history) - trim)]
 
     @rule()
     def plan(self) -> None:
@@ -143,5 +149,5 @@ class Machine(RuleBasedStateMachine):
 
 TestCore = Machine.TestCase
 TestCore.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -1,0 +1,194 @@
+"""The prefix tree by itself: what it finds, what it keeps, what it evicts."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stretto.roles.scheduler.pages import Ints, Pool
+from stretto.roles.scheduler.radix import Match, Tree
+
+
+def array(values: list[int]) -> Ints:
+    return np.array(values, np.int32)
+
+
+class Forest:
+    """A tree, its pool, and a way to insert sequences that have ended."""
+
+    def __init__(self, pages: int = 32, page_size: int = 4) -> None:
+        self.pool = Pool(pages)
+        self.tree = Tree(self.pool, page_size)
+        self.page_size = page_size
+
+    def add(self, tokens: list[int]) -> list[int]:
+        """Insert with fresh pages, which the sequence then lets go; returns them."""
+        pages = self.pool.take(-(-len(tokens) // self.page_size))
+        self.tree.insert(array(tokens), pages)
+        self.pool.drop(pages)
+        return pages.tolist()
+
+    def find(self, tokens: list[int]) -> tuple[int, list[int]]:
+        match: Match = self.tree.match(array(tokens))
+        return match.length, match.pages.tolist()
+
+    def check(self) -> None:
+        self.pool.check(np.zeros(self.pool.total, np.int32), self.tree.check({}))
+
+
+def test_an_empty_tree_knows_nothing() -> None:
+    assert Forest().find([1, 2, 3]) == (0, [])
+
+
+def test_a_match_ends_at_the_token_where_sequences_part() -> None:
+    forest = Forest()
+    pages = forest.add([1, 2, 3, 4, 5, 6])
+    assert forest.find([1, 2, 3, 4, 5, 6, 7]) == (6, pages)
+    assert forest.find([1, 2, 3, 4, 5, 9]) == (5, pages)
+    assert forest.find([1, 2, 3, 4]) == (4, pages[:1])
+    assert forest.find([1, 9]) == (1, pages[:1])
+    assert forest.find([9]) == (0, [])
+
+
+def test_each_branch_has_its_own_version_of_the_page_it_parts_in() -> None:
+    forest = Forest()
+    left = forest.add([1, 2, 3, 4, 5, 6, 7, 8])
+    right = forest.add([1, 2, 3, 4, 5, 9, 9, 9])
+    assert forest.find([1, 2, 3, 4, 5, 6, 7, 8]) == (8, left)
+    assert forest.find([1, 2, 3, 4, 5, 9, 9, 9]) == (8, [left[0], right[1]])
+    assert forest.find([1, 2, 3, 4, 5, 0]) == (5, left)
+    forest.check()
+
+
+def test_pages_of_a_known_prefix_are_given_back() -> None:
+    forest = Forest(pages=8)
+    forest.add([1, 2, 3, 4, 5, 6, 7, 8])
+    forest.add([1, 2, 3, 4, 5, 6, 7, 8])
+    assert (forest.pool.free, forest.pool.cached) == (6, 2)
+    forest.add([1, 2, 3, 4, 5, 6, 7, 8, 9])
+    assert (forest.pool.free, forest.pool.cached) == (5, 3)
+    forest.check()
+
+
+def test_a_prefix_of_an_edge_needs_no_node() -> None:
+    forest = Forest(pages=8)
+    pages = forest.add([1, 2, 3, 4, 5, 6, 7, 8])
+    forest.add([1, 2, 3])
+    assert forest.find([1, 2, 3, 4, 5, 6, 7, 8]) == (8, pages)
+    assert forest.pool.cached == 2
+
+
+def test_the_leaf_that_was_used_longest_ago_goes_first() -> None:
+    forest = Forest()
+    for first in (10, 20, 30):
+        forest.add([first, 1, 2])
+    forest.add([10, 1, 2])
+    known = []
+    while forest.tree.evict():
+        known.append([first for first in (10, 20, 30) if forest.find([first])[0]])
+        forest.check()
+    assert known == [[10, 30], [10], []]
+    assert forest.pool.free == 32
+
+
+def test_a_parent_goes_after_its_children() -> None:
+    forest = Forest()
+    forest.add([1, 2, 3, 4, 5])
+    forest.add([1, 2, 3, 4, 6])
+    lengths = []
+    while forest.tree.evict():
+        lengths.append((forest.find([1, 2, 3, 4, 5])[0], forest.find([1, 2, 3, 4, 6])[0]))
+    assert lengths == [(4, 5), (4, 4), (0, 0)]
+
+
+def test_a_pin_protects_a_node_and_the_way_to_it() -> None:
+    forest = Forest()
+    forest.add([1, 2, 3, 4])
+    forest.add([1, 2, 7, 8])
+    node = forest.tree.match(array([1, 2, 3, 4])).node
+    forest.tree.pin(node)
+    assert forest.tree.evict()
+    assert not forest.tree.evict()
+    assert forest.find([1, 2, 3, 4])[0] == 4
+    forest.tree.unpin(node)
+    assert forest.tree.evict()
+    assert forest.find([1, 2, 3, 4])[0] == 2
+
+
+def test_a_pin_survives_the_split_of_its_node() -> None:
+    forest = Forest()
+    forest.add([1, 2, 3, 4])
+    node = forest.tree.match(array([1, 2, 3])).node
+    forest.tree.pin(node)
+    forest.add([1, 2, 9])
+    assert forest.tree.evict()
+    assert not forest.tree.evict()
+    assert forest.find([1, 2, 3, 4])[0] == 4
+    forest.pool.check(np.zeros(32, np.int32), forest.tree.check({id(node): 1}))
+
+
+def test_strip_takes_pinned_leaves_too() -> None:
+    forest = Forest()
+    forest.add([1, 2, 3, 4])
+    node = forest.tree.match(array([1, 2, 3])).node
+    forest.tree.pin(node)
+    forest.tree.strip()
+    assert forest.pool.free == 32
+    forest.tree.unpin(node)
+    assert not forest.tree.evict()
+    with pytest.raises(AssertionError, match="empty"):
+        forest.tree.strip()
+
+
+def test_the_eviction_order_does_not_grow_with_use() -> None:
+    forest = Forest()
+    forest.add([1, 2, 3])
+    for _ in range(1000):
+        node = forest.tree.match(array([1, 2, 3])).node
+        forest.tree.pin(node)
+        forest.tree.unpin(node)
+    assert len(forest.tree._heap) < 100
+
+
+def test_check_names_what_is_broken() -> None:
+    forest = Forest()
+    forest.add([1, 2, 3, 4])
+    node = forest.tree.match(array([1])).node
+    with pytest.raises(AssertionError, match=r"node \[0, 4\) of the prefix tree has 0 pins, .* make it 1"):
+        forest.tree.check({id(node): 1})
+    node.pages = array([0, 1])
+    with pytest.raises(AssertionError, match="has 2 pages"):
+        forest.tree.check({})
+
+
+SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(SEQUENCES, SEQUENCES, st.integers(1, 5), st.integers(0, 6))
+def test_matches_are_the_longest_common_prefixes(
+    known: list[list[int]], asked: list[list[int]], page_size: int, evictions: int
+) -> None:
+    """Against a list of sequences, and with the tokens of each page written down when it was inserted."""
+    forest = Forest(pages=200, page_size=page_size)
+    written: dict[int, list[int]] = {}
+    for tokens in known:
+        for index, page in enumerate(forest.add(tokens)):
+            written[page] = tokens[: (index + 1) * page_size]
+        forest.check()
+    for tokens in asked:
+        length, pages = forest.find(tokens)
+        assert length == max(len(os.path.commonprefix([tokens, other])) for other in known)
+        for index, page in enumerate(pages):
+            end = min(length, (index + 1) * page_size)
+            assert written[page][:end] == tokens[:end]
+    for _ in range(evictions):
+        forest.tree.evict()
+        forest.check()
+    while forest.tree.evict():
+        pass
+    assert forest.pool.free == 200
