@@ -7,13 +7,12 @@ The loop never waits for the device: a step that lands wakes it.
 
 from __future__ import annotations
 
-import os
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from stretto.kernels import cache, threads
 from stretto.roles import messages as m
 from stretto.roles.actor import Context, Role, edge
 
@@ -33,11 +32,9 @@ class Executor(Role):
 
     async def open(self) -> dict[str, Any]:
         config = self.ctx.config
-        os.environ["NUMBA_CACHE_DIR"] = str(Path(config.cache_dir) / "numba")
-        from stretto.kernels import threads
-
-        threads.configure(config.threads or os.cpu_count() or 1)
-        from stretto.roles.executor.build import build
+        cache.use(config.cache_dir)
+        threads.configure(config.threads)
+        from stretto.roles.executor.build import build  # imports torch and the kernels
 
         built = build(config, self.ctx.wake_from_thread, self._progress)
         self._runner, self._pages = built.runner, built.pages

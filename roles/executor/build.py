@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
+from stretto.kernels.warm import compile_all
 from stretto.roles.config import Config
 from stretto.roles.executor.device import Device
 from stretto.roles.executor.kv import PageShape, count_pages, default_bytes
@@ -44,7 +45,7 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
     model_config = load_model_config(config.model_dir)
     max_len = _max_len(config, model_config)
     progress(f"loading {config.model_dir}")
-    model = _load(config, model_config, device, max_len)
+    model = _load(config, model_config, device, max_len, progress)
     shape = PageShape(model.kv_layers, config.page_size, model.kv_heads, model.head_dim, model.dtype)
     pages = _count_pages(config, shape, device, max_len)
     runner = Runner(
@@ -75,11 +76,21 @@ def make_device(name: str, alarm: Callable[[], None]) -> Device:
     return cast(Device, device)
 
 
-def _load(config: Config, model_config: ModelConfig, device: Device, max_len: int) -> Model:
+def _load(
+    config: Config,
+    model_config: ModelConfig,
+    device: Device,
+    max_len: int,
+    progress: Callable[[str], None],
+) -> Model:
     weights = Weights(config.model_dir)
     dtype = compute_dtype(config.dtype, model_config.dtype, device.torch_device)
-    model = build_model(model_config, Loader(weights, device.torch_device, dtype), max_len)
+    loader = Loader(weights, device.torch_device, dtype)
+    model = build_model(model_config, loader, max_len)
     weights.close()
+    if device.torch_device.type == "cpu":
+        group = model_config.num_heads // model_config.num_kv_heads
+        compile_all(model_config.head_dim, group, loader.matrix_dtypes, progress)
     return model
 
 

@@ -21,6 +21,8 @@ class Loader:
         self.place, self.dtype = place, dtype
         self._weights = weights
         self._names = weights.names()
+        self.matrix_dtypes: set[torch.dtype] = set()
+        """Types in which the matrices handed out so far are kept."""
 
     def tensor(self, name: str) -> torch.Tensor:
         """A matrix as the device keeps it."""
@@ -39,5 +41,6 @@ class Loader:
     def linear(self, *names: str) -> Linear:
         """One layer whose outputs are those of the named ones, in order; biases where the model has them."""
         weight = torch.cat([self.tensor(f"{name}.weight") for name in names])
+        self.matrix_dtypes.add(weight.dtype)
         biases = [f"{name}.bias" for name in names if f"{name}.bias" in self._names]
         return Linear(weight, torch.cat([self.vector(bias) for bias in biases]) if biases else None)

@@ -135,3 +135,17 @@ def test_a_step_that_samples_nothing_has_no_logits(tiny: Any, make_bench: Any, r
     model = recorder(tiny)
     assert make_bench(model).step([(0, [1, 2], False)], admits={0: GREEDY}) == []
     assert model.calls[0].shape == (0, 256)
+
+
+def test_the_embedded_model_answers_as_in_transformers(
+    model_dir: Path, load_model: Any, make_bench: Any
+) -> None:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
+    turns = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+    prompt = tokenizer.encode(turns, add_special_tokens=False).ids
+    (tokens,) = make_bench(load_model(model_dir)).generate([prompt], 24)
+    assert tokenizer.decode(tokens).startswith("The capital of France is Paris.")
+    expected = reference(model_dir, prompt + tokens)[len(prompt) - 1 : -1]
+    assert tokens == expected.argmax(-1).tolist()
