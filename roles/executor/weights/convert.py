@@ -33,24 +33,32 @@ def convert_gguf(path: Path, cache_dir: Path, progress: Progress) -> Path:
 
 def make_once(target: Path, build: Callable[[Path], None], progress: Progress) -> Path:
     """Have `build` fill a directory that becomes `target`, unless there is a whole `target` already."""
-    partial = target.with_name(target.name + ".partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _locked(target.with_name(target.name + ".lock"), progress):
             if not sources.is_whole(target):
-                shutil.rmtree(partial, ignore_errors=True)
-                partial.mkdir()
-                build(partial)
-                _seal(partial)
-                shutil.rmtree(target, ignore_errors=True)
-                partial.rename(target)
-                _flush(target.parent)
+                _make(target, build)
     except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
+        reason = error.strerror or error
         raise ModelError(
-            f"cannot write {target}: {error.strerror or error}; make room, or point STRETTO_CACHE elsewhere"
+            f"cannot write {target}: {reason}; make room, or point STRETTO_CACHE elsewhere"
         ) from None
     return target
+
+
+def _make(target: Path, build: Callable[[Path], None]) -> None:
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    try:
+        build(partial)
+        _seal(partial)
+        shutil.rmtree(target, ignore_errors=True)
+        partial.rename(target)
+        _flush(target.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def _write_model(path: Path, directory: Path, progress: Progress) -> None:

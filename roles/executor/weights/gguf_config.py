@@ -11,11 +11,10 @@ from stretto.roles.executor.weights.gguf_file import GGUFFile
 
 _ARCHITECTURES = {
     "llama": ("LlamaForCausalLM", "llama"),
-    "mistral": ("MistralForCausalLM", "mistral"),
     "qwen2": ("Qwen2ForCausalLM", "qwen2"),
     "qwen3": ("Qwen3ForCausalLM", "qwen3"),
 }
-"""GGUF architecture to transformers' class name and model type."""
+"""GGUF architecture to transformers' class name and model type. Mistral and SmolLM are "llama" there."""
 
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "</s>")
 """Control tokens that end an answer in the chat formats of these families, whatever the file names as its
@@ -107,7 +106,7 @@ def _architecture(file: GGUFFile) -> tuple[str, str]:
     if int(file.metadata.get("split.count", 1)) > 1:
         raise ModelError(f"{file.path} is one part of several; join them with llama-gguf-split --merge")
     if name == "llama" and file.metadata.get("llama.attention.sliding_window"):
-        name = "mistral"
+        return "MistralForCausalLM", "mistral"
     return _ARCHITECTURES[name]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,8 +91,8 @@ def _bar(progress: Callable[[str], None]) -> type[tqdm]:
         _told = 0.0
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            kwargs.pop("name", None)
-            super().__init__(*args, **kwargs)
+            kwargs.pop("name", None)  # huggingface_hub's own, to switch groups of bars off
+            super().__init__(*args, **{**kwargs, "file": io.StringIO()})
 
         def display(self, *args: Any, **kwargs: Any) -> None:
             now = time.monotonic()

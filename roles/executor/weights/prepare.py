@@ -1,8 +1,9 @@
 """From the model that the user named to a local directory in Hugging Face layout.
 
 `locate` is cheap and is tried at every start; `prepare` does what is left to do, once. As a command,
-`python -m stretto.roles.executor.weights.prepare MODEL CACHE_DIR` prints progress to standard error and the
-directory as the last line of standard output, so that the memory of a conversion goes back with its process.
+`python -m stretto.roles.executor.weights.prepare MODEL CACHE_DIR`, it prints its progress to standard error,
+with the error, if any, as the last line, and the directory to standard output: the memory of a conversion
+goes back to the system with its process.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def main(arguments: list[str]) -> int:
     try:
         directory = prepare(model, Path(cache_dir), lambda line: print(line, file=sys.stderr, flush=True))
     except ModelError as error:
-        print(error, file=sys.stderr)
+        print(" ".join(str(error).split()), file=sys.stderr)
         return 1
     print(directory)
     return 0

@@ -96,6 +96,8 @@ def add_config(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_key_length(config.head_dim)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    if getattr(config, "sliding_window", None):
+        writer.add_sliding_window(config.sliding_window)
 
 
 def store(writer: gguf.GGUFWriter, name: str, values: np.ndarray, kind: Type) -> None:

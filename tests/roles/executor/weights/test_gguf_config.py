@@ -51,7 +51,7 @@ def test_hyperparameters_come_back(
 
 
 def test_a_window_makes_it_a_mistral(tiny: Callable[..., Any], write_gguf: Callable[..., Path]) -> None:
-    path = write_gguf(tiny("LlamaForCausalLM"), "llama", edit=lambda writer: writer.add_sliding_window(64))
+    path = write_gguf(tiny("MistralForCausalLM", sliding_window=64), "llama")
     config = gguf_config.config(GGUFFile(path), "float16")
     assert (config["architectures"], config["sliding_window"]) == (["MistralForCausalLM"], 64)
 
@@ -103,7 +103,7 @@ def test_what_ends_an_answer(tiny: Callable[..., Any], write_gguf: Callable[...,
 @pytest.mark.parametrize(
     ("architecture", "edit", "words"),
     [
-        ("mamba", lambda writer: None, "llama, mistral, qwen2, qwen3"),
+        ("mamba", lambda writer: None, "llama, qwen2, qwen3"),
         ("llama", lambda writer: writer.add_expert_count(8), "mixture-of-experts"),
         ("llama", lambda writer: writer.add_uint16("split.count", 2), "one part of several"),
         ("llama", lambda writer: writer.add_rope_dimension_count(8), "8 are rotated"),
