@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from stretto.kernels.warm import compile_all
+from stretto.roles.actor import SetupError
 from stretto.roles.config import Config
 from stretto.roles.executor.device import Device
 from stretto.roles.executor.kv import PageShape, count_pages, default_bytes
@@ -23,7 +24,7 @@ from stretto.roles.executor.weights.model_config import ModelConfig, load_model_
 from stretto.roles.executor.weights.safetensors_dir import Weights
 
 
-class ConfigError(ValueError):
+class ConfigError(SetupError):
     """What the user asked for cannot be had; the message says what to change."""
 
 

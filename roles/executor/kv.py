@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import torch
 
+from stretto.roles.actor import SetupError
+
 UNITS = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 CPU_SHARE = 0.25
 CPU_LIMIT = 2 << 30
@@ -23,7 +25,7 @@ CUDA_SHARE = 0.85
 """Of the memory that is free once the weights are loaded; the rest is for activations."""
 
 
-class KVMemoryError(ValueError):
+class KVMemoryError(SetupError):
     """The pool cannot be made as asked; the message says what to change."""
 
 
