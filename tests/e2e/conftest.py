@@ -19,6 +19,7 @@ def start(model_dir: Path) -> Iterator[Callable[..., Server]]:
     yield starter
     for server in servers:
         server.stop()
+        print(server.stderr)  # with -s: what the roles had to say
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ class Server:
             text=True,
         )
         os.close(write)
-        self.url = ""
+        self.url = self.stderr = ""
 
     def wait_ready(self) -> "Server":
         with os.fdopen(self._read, "rb") as pipe:
@@ -83,5 +83,5 @@ class Server:
     def stop(self, sig: signal.Signals = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(sig)
-        self.process.communicate()
+        self.stderr += self.process.communicate()[1]
         return self.process.returncode

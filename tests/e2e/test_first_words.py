@@ -49,7 +49,5 @@ def test_a_websocket_carries_the_answer(server):
 
 def test_our_own_client_streams_it(server):
     with Client(server.url) as client:
-        deltas = client.stream(
-            messages=QUESTION, sampling_params=SamplingParams(temperature=0, max_tokens=32)
-        )
+        deltas = client.stream(messages=QUESTION, params=SamplingParams(temperature=0, max_tokens=32))
         assert "Paris" in "".join(delta.text for delta in deltas)
