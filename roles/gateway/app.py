@@ -90,5 +90,8 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
-    """A bug of ours: the client gets an answer, and Starlette raises it again, for the log."""
-    return Response(error_json(INTERNAL), INTERNAL.status, media_type="application/json")
+    """A bug of ours: the client gets an answer, and Starlette raises it again.
+
+    uvicorn then logs it and closes the connection, which the client had better know.
+    """
+    return Response(error_json(INTERNAL), INTERNAL.status, {"connection": "close"}, "application/json")

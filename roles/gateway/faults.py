@@ -49,15 +49,15 @@ def error_json(fault: Fault) -> bytes:
 
 
 def undecodable(error: msgspec.DecodeError | RecursionError) -> Refused:
-    """Say what is wrong with a body, and name the field where one is to blame.
+    """Say what is wrong with a body or frame, and name the field where one is to blame.
 
     msgspec keeps the path of the field in its message only, so that is where it is read from.
     """
     if isinstance(error, RecursionError):
-        return refusal("The body is nested too deeply.")
+        return refusal("The JSON is nested too deeply.")
     if not isinstance(error, msgspec.ValidationError):
         return refusal(
-            f"The body is not valid JSON: {error}. NaN, Infinity and halves of surrogate pairs are not JSON."
+            f"This is not valid JSON: {error}. NaN, Infinity and half a surrogate pair are not JSON either."
         )
     text = str(error)
     at = _AT.search(text)

@@ -86,11 +86,16 @@ class HttpServer:
             self._server.close()
 
     async def close(self, timeout: float) -> None:
-        """Close every connection: idle ones at once, others after their answer, `timeout` seconds at most."""
+        """Close every connection: idle ones at once, others after their answer, `timeout` seconds at most.
+
+        Whoever is busy then sees its client leave.
+        """
         self.stop_accepting()
         for connection in list(self._state.connections):
             connection.shutdown()
-        if tasks := list(self._state.tasks):
-            _, late = await asyncio.wait(tasks, timeout=timeout)
-            for task in late:
-                task.cancel()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=timeout)
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks)

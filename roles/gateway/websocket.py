@@ -21,9 +21,10 @@ The server sends:
     {"type": "done", "id": "a", "finish_reason": "stop", "stop_reason": null, "usage": {...}}
         The end; where `stream` is false, with the whole `text`, and `token_ids` if asked for.
         `prompt_token_ids` where the request has return_token_ids.
-    {"type": "error", "id": "a", "error": {"message", "type", "param", "code"}}
-        The end, or the refusal of a frame; `id` is null where the frame did not tell. The code "duplicate_id"
-        refuses the newcomer and leaves the live request of that id alone.
+    {"type": "error", "id": "a", "status": 400, "error": {"message", "type", "param", "code"}}
+        The end, or the refusal of a frame; `id` is null where the frame did not tell. `status` is what HTTP
+        would have answered. The code "duplicate_id" refuses the newcomer and leaves the live request of that
+        id alone.
 
 Every accepted `generate` ends in exactly one `done` or `error`. A frame that is refused (malformed, binary)
 leaves the socket open. Closing the socket cancels all its requests.
@@ -236,4 +237,4 @@ def _done(call: Call, event: Event) -> dict[str, Any]:
 
 
 def _error(id: str | None, fault: Fault) -> dict[str, Any]:
-    return {"type": "error", "id": id, "error": error_object(fault)}
+    return {"type": "error", "id": id, "status": fault.status, "error": error_object(fault)}

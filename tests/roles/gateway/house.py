@@ -1,0 +1,149 @@
+"""A real gateway, over a loopback socket and on a uvloop of its own thread, before a scripted back end."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import socket
+import threading
+from array import array
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import httpx
+import uvloop
+
+from stretto.roles import messages as m
+from stretto.roles.config import Config
+from stretto.roles.gateway.app import application
+from stretto.roles.gateway.door import Door
+from stretto.roles.gateway.server import HttpServer
+from stretto.roles.metrics import Meter
+from stretto.shm.board import Board
+
+MODEL = "org/tiny"
+NAMES = ["scheduler.0", "tokenizer.0", "tokenizer.1", "gateway.0"]
+
+PATIENCE = 60.0
+"""Seconds after which a test is stuck rather than slow."""
+
+Script = Callable[[m.Submit], list[m.ToGateway]]
+
+
+def ids(*values: int) -> bytes:
+    """Token ids as they travel."""
+    return array("i", values).tobytes()
+
+
+def hello(submit: m.Submit) -> list[m.ToGateway]:
+    """Says "Hello, wörld" in two tokens and stops: streamed as three events, else as one."""
+    usage = m.Usage(5, 2, cached_tokens=3)
+    prompt = ids(1, 2, 3, 4, 5) if submit.echo_prompt_ids else b""
+    if not submit.stream:
+        end = m.Event(submit.uid, 0, "Hello, wörld", ids(7, 8), "stop", None, usage, prompt_ids=prompt)
+        return [m.Events([end])]
+    first = m.Event(submit.uid, 0, "Hello", ids(7))
+    second = m.Event(submit.uid, 1, ", wörld", ids(8))
+    end = m.Event(submit.uid, 2, "", b"", "stop", None, usage, prompt_ids=prompt)
+    return [m.Events([first]), m.Events([second, end])]
+
+
+def silence(submit: m.Submit) -> list[m.ToGateway]:
+    """Never answers."""
+    return []
+
+
+class BackEnd:
+    """Stands for the rest of the role graph: answers each `Submit` by a script, in the loop's next turns."""
+
+    def __init__(self) -> None:
+        self.script: Script = hello
+        self.full = False
+        self.submits: queue.Queue[m.Submit] = queue.Queue()
+        self.cancels: queue.Queue[int] = queue.Queue()
+        self.door: Door
+
+    def offer(self, tokenizer: int, message: m.ToTokenizer) -> bool:
+        if self.full:
+            return False
+        assert isinstance(message, m.Submit)
+        self.submits.put(message)
+        for answer in self.script(message):
+            asyncio.get_running_loop().call_soon(self.door.on_message, answer)
+        return True
+
+    def post(self, tokenizer: int, message: m.ToTokenizer) -> None:
+        assert isinstance(message, m.Cancel)
+        self.cancels.put(message.uid)
+
+
+class House:
+    """The gateway and what a test needs of it."""
+
+    def __init__(self, uds: str = "", **options: Any) -> None:
+        self.config = Config(served_model_name=MODEL, max_model_len=2048, tokenizers=2, **options)
+        self.back = BackEnd()
+        self.board = Board(Board.create(NAMES))
+        self.meter = Meter("gateway", self.board.row("gateway.0"))
+        self.listener = socket.socket(socket.AF_UNIX if uds else socket.AF_INET)
+        self.listener.bind(uds or ("127.0.0.1", 0))
+        self.url = "http://house" if uds else f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.ws_url = self.url.replace("http", "ws") + "/v1/stream"
+        key = {"authorization": f"Bearer {self.config.api_key}"} if self.config.api_key else {}
+        transport = httpx.HTTPTransport(uds=uds) if uds else None
+        self.http = httpx.Client(base_url=self.url, headers=key, timeout=PATIENCE, transport=transport)
+        self._started: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = threading.Thread(target=lambda: uvloop.run(self._live()))
+        self._thread.start()
+        self.loop = self._started.result()
+
+    async def _live(self) -> None:
+        self._stop = asyncio.Event()
+        self.door = self.back.door = Door(0, 2, 1, self.back, self.meter)
+        app = application(self.config, self.door, self.meter, self.board)
+        self.server = HttpServer(app, self.listener, self.config.max_body_bytes)
+        await self.server.start()
+        self._started.set_result(asyncio.get_running_loop())
+        await self._stop.wait()
+        await self.server.close(0)
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call on the gateway's loop, and wait for the result."""
+        result: Future[Any] = Future()
+        self.loop.call_soon_threadsafe(lambda: result.set_result(function(*args)))
+        return result.result()
+
+    def send(self, *events: m.Event) -> None:
+        """Have the back end send these events, as one message."""
+        self.call(self.door.on_message, m.Events(list(events)))
+
+    def submitted(self) -> m.Submit:
+        """Wait for the next request that reaches the back end."""
+        return self.back.submits.get(timeout=PATIENCE)
+
+    def cancelled(self) -> int:
+        """Wait for the next request that is cancelled."""
+        return self.back.cancels.get(timeout=PATIENCE)
+
+    @property
+    def live(self) -> int:
+        """Requests that the gateway thinks alive."""
+        return self.call(lambda: self.door.live)  # type: ignore[no-any-return]
+
+    def chat(self, **fields: Any) -> httpx.Response:
+        """POST a chat completion of one short message."""
+        body = {"messages": [{"role": "user", "content": "Hi"}], **fields}
+        return self.http.post("/v1/chat/completions", json=body)
+
+    def reset(self) -> None:
+        """As new, for the next test."""
+        self.back.script, self.back.full = hello, False
+        self.back.submits, self.back.cancels = queue.Queue(), queue.Queue()
+
+    def close(self) -> None:
+        """Stop; once more does nothing."""
+        if self._thread.is_alive():
+            self.call(self._stop.set)
+            self._thread.join()
+            self.http.close()

@@ -1,0 +1,289 @@
+"""Every request ends exactly once, whatever dies, leaves or comes late."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from stretto.roles import messages as m
+from stretto.roles.gateway.door import MAX_PENDING, Door, HungUp, Inbox, Stream, merge, uids
+from stretto.roles.gateway.faults import Refused
+from stretto.roles.gateway.intake import Job
+from stretto.roles.metrics import Meter
+
+PROMPT = Job(params=m.SamplingParams(), prompt="Hi")
+STREAMED = Job(params=m.SamplingParams(), prompt="Hi", stream=True)
+
+
+class Wires:
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, m.ToTokenizer]] = []
+        self.full = False
+
+    def offer(self, tokenizer: int, message: m.ToTokenizer) -> bool:
+        if not self.full:
+            self.sent.append((tokenizer, message))
+        return not self.full
+
+    def post(self, tokenizer: int, message: m.ToTokenizer) -> None:
+        self.sent.append((tokenizer, message))
+
+    def cancels(self) -> list[tuple[int, int]]:
+        return [(i, message.uid) for i, message in self.sent if isinstance(message, m.Cancel)]
+
+
+class Bench:
+    """A door with two tokenizers and two detokenizers, and a clock that stands still."""
+
+    def __init__(self) -> None:
+        self.wires = Wires()
+        self.now = 100.0
+        self.meter = Meter("gateway", memoryview(bytearray(8 * 128)).cast("d"))
+        self.door = Door(3, 2, 2, self.wires, self.meter, lambda: self.now)
+
+    def submit(self, job: Job = PROMPT) -> Stream:
+        return self.door.submit(job, Inbox())
+
+    def events(self, *events: m.Event) -> None:
+        self.door.on_message(m.Events(list(events)))
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def delta(stream: Stream, index: int = 0, text: str = "a") -> m.Event:
+    return m.Event(stream.uid, index, text, b"\1\0\0\0")
+
+
+def end(stream: Stream, reason: m.FinishReason = "stop") -> m.Event:
+    return m.Event(stream.uid, 0, "", finish_reason=reason, usage=m.Usage(1, 1))
+
+
+def fault_of(stream: Stream) -> m.Fault:
+    event = merge(stream.take())
+    assert event.finish_reason == "error"
+    assert event.fault is not None
+    return event.fault
+
+
+def run(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(body())
+
+
+def test_a_submit_says_all_and_tokenizers_take_turns(bench: Bench) -> None:
+    job = Job(
+        params=m.SamplingParams(seed=1),
+        messages=[{"role": "user", "content": "Hi"}],
+        template_kwargs={"a": 1},
+        add_generation_prompt=False,
+        stream=True,
+        return_token_ids=True,
+    )
+    streams = [bench.submit(job) for _ in range(3)]
+    assert [i for i, _ in bench.wires.sent] == [0, 1, 0]
+    assert bench.wires.sent[0][1] == m.Submit(
+        uid=streams[0].uid,
+        gateway=3,
+        arrived=100.0,
+        params=m.SamplingParams(seed=1),
+        messages=[{"role": "user", "content": "Hi"}],
+        template_kwargs={"a": 1},
+        add_generation_prompt=False,
+        stream=True,
+        echo_prompt_ids=True,
+    )
+
+
+def test_a_uid_holds_the_gateway_a_boot_and_a_counter() -> None:
+    names = uids(63)
+    first, second = next(names), next(names)
+    assert first >> 56 == 63
+    assert first & 0xFFFFFFFF == 0
+    assert second == first + 1
+    assert second < 2**63
+    assert next(uids(63)) != first
+
+
+def test_events_reach_their_stream_in_order(bench: Bench) -> None:
+    a, b = bench.submit(STREAMED), bench.submit(STREAMED)
+    bench.events(delta(a, 0, "x"), delta(b, 0, "y"))
+    bench.events(delta(a, 1, "z"), end(a))
+    assert [event.text for event in a.take()] == ["x", "z", ""]
+    assert [event.text for event in b.take()] == ["y"]
+    assert (a.ended, b.ended, bench.door.live) == (True, False, 1)
+
+
+def test_a_rejection_ends_the_request(bench: Bench) -> None:
+    stream = bench.submit()
+    fault = m.Fault(400, "too long")
+    bench.door.on_message(m.Rejected(stream.uid, fault))
+    assert fault_of(stream) == fault
+    assert bench.door.live == 0
+
+
+def test_what_comes_after_the_end_is_dropped(bench: Bench) -> None:
+    stream = bench.submit()
+    bench.events(end(stream))
+    stream.take()
+    bench.events(delta(stream), end(stream))
+    bench.door.on_message(m.Rejected(stream.uid, m.Fault(400, "late")))
+    bench.door.peer_lost("scheduler", 0)
+    assert stream.take() == []
+    assert bench.wires.cancels() == []
+
+
+def test_leaving_cancels_where_the_request_was_submitted(bench: Bench) -> None:
+    bench.submit()
+    stream = bench.submit()
+    bench.door.leave(stream)
+    assert bench.wires.cancels() == [(1, stream.uid)]
+    assert bench.door.live == 1
+    bench.events(end(stream, "abort"))
+    assert stream.take() == []
+
+
+def test_leaving_after_the_end_says_nothing(bench: Bench) -> None:
+    stream = bench.submit()
+    bench.events(end(stream))
+    bench.door.leave(stream)
+    bench.door.cancel(stream)
+    assert bench.wires.cancels() == []
+
+
+def test_cancelling_waits_for_the_terminal_event(bench: Bench) -> None:
+    stream = bench.submit()
+    bench.door.cancel(stream)
+    assert (bench.wires.cancels(), bench.door.live) == ([(0, stream.uid)], 1)
+    bench.events(end(stream, "abort"))
+    assert merge(stream.take()).finish_reason == "abort"
+
+
+def test_a_full_tokenizer_means_429_and_no_request(bench: Bench) -> None:
+    bench.wires.full = True
+    with pytest.raises(Refused) as caught:
+        bench.submit()
+    assert caught.value.fault.status == 429
+    assert bench.door.live == 0
+
+
+def test_a_dead_scheduler_fails_every_request_and_cancels_it(bench: Bench) -> None:
+    streams = [bench.submit(), bench.submit(STREAMED)]
+    bench.events(delta(streams[1]))
+    bench.door.peer_lost("scheduler", 0)
+    assert [fault_of(stream).code for stream in streams] == ["request_lost"] * 2
+    assert bench.wires.cancels() == [(0, streams[0].uid), (1, streams[1].uid)]
+    assert bench.door.live == 0
+
+
+def test_a_dead_tokenizer_fails_what_it_held(bench: Bench) -> None:
+    held, others, passed_on = bench.submit(STREAMED), bench.submit(STREAMED), bench.submit(STREAMED)
+    bench.events(delta(passed_on))
+    bench.door.peer_lost("tokenizer", 0)
+    assert (held.ended, others.ended, passed_on.ended) == (True, False, False)
+
+
+def test_a_dead_detokenizer_fails_its_share(bench: Bench) -> None:
+    streams = [bench.submit() for _ in range(4)]
+    bench.door.peer_lost("detokenizer", 1)
+    assert [stream.ended for stream in streams] == [stream.uid % 2 == 1 for stream in streams]
+
+
+def test_a_dead_executor_fails_nothing(bench: Bench) -> None:
+    stream = bench.submit()
+    bench.door.peer_lost("executor", 0)
+    assert not stream.ended
+
+
+def test_a_slow_reader_keeps_its_text_and_no_more(bench: Bench) -> None:
+    stream = bench.submit(STREAMED)
+    for i in range(10 * MAX_PENDING):
+        bench.events(delta(stream, i, chr(97 + i % 26)))
+    assert len(stream.pending) <= MAX_PENDING
+    bench.events(end(stream))
+    whole = merge(stream.take())
+    assert whole.text == "".join(chr(97 + i % 26) for i in range(10 * MAX_PENDING))
+    assert len(whole.token_ids) == 4 * 10 * MAX_PENDING
+    assert (whole.index, whole.finish_reason, whole.usage) == (0, "stop", m.Usage(1, 1))
+
+
+def test_an_inbox_names_each_stream_once_per_visit(bench: Bench) -> None:
+    async def body() -> None:
+        inbox = Inbox()
+        a, b = (bench.door.submit(STREAMED, inbox) for _ in range(2))
+        bench.events(delta(b), delta(a), delta(b, 1))
+        assert await inbox.get() is b
+        assert len(b.take()) == 2
+        bench.events(end(b))
+        assert [await inbox.get(), await inbox.get()] == [a, b]
+
+    run(body)
+
+
+def test_hanging_up_ends_the_wait_for_good() -> None:
+    async def body() -> None:
+        inbox = Inbox()
+        waiting = asyncio.create_task(inbox.get())
+        await asyncio.sleep(0)
+        inbox.hang_up()
+        for attempt in (waiting, inbox.get()):
+            with pytest.raises(HungUp):
+                await attempt
+
+    run(body)
+
+
+def test_draining_waits_for_the_last_request(bench: Bench) -> None:
+    async def body() -> None:
+        stream = bench.submit()
+        bench.door.stop_intake()
+        with pytest.raises(Refused) as caught:
+            bench.submit()
+        assert caught.value.fault.status == 503
+        asyncio.get_running_loop().call_soon(bench.events, end(stream))
+        await bench.door.drained(60)
+        assert merge(stream.take()).finish_reason == "stop"
+
+    run(body)
+
+
+def test_what_outlives_the_grace_fails(bench: Bench) -> None:
+    async def body() -> None:
+        stream = bench.submit()
+        await bench.door.drained(0)
+        assert fault_of(stream).code == "shutting_down"
+        assert bench.wires.cancels() == [(0, stream.uid)]
+
+    run(body)
+
+
+def test_the_meter_counts_requests_by_their_end(bench: Bench) -> None:
+    reasons: list[m.FinishReason] = ["stop", "length", "abort"]
+    for reason in reasons:
+        bench.events(end(bench.submit(), reason))
+    bench.door.leave(bench.submit())
+    bench.door.on_message(m.Rejected(bench.submit().uid, m.Fault(400, "no")))
+    bench.submit()
+    names = ["requests_total", "requests_finished_total", "requests_failed_total"]
+    names += ["requests_cancelled_total", "requests_live"]
+    assert [bench.meter.value(name) for name in names] == [6, 2, 1, 2, 1]
+
+
+def test_the_meter_times_streams(bench: Bench) -> None:
+    timed: list[tuple[str, float]] = []
+    bench.meter.observe = lambda name, value: timed.append((name, value))  # type: ignore[method-assign]
+    stream, whole = bench.submit(STREAMED), bench.submit()
+    for now, event in [(100.5, delta(stream)), (100.75, delta(stream, 1)), (101.0, end(stream))]:
+        bench.now = now
+        bench.events(event)
+    bench.events(m.Event(whole.uid, 0, "a", b"\1\0\0\0", "length"))
+    assert timed == [
+        ("time_to_first_token_seconds", 0.5),
+        ("inter_token_latency_seconds", 0.25),
+        ("request_latency_seconds", 1.0),
+        ("request_latency_seconds", 1.0),
+    ]

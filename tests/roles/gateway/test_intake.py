@@ -1,0 +1,299 @@
+"""What is accepted, what becomes of it, and what is refused by which name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from stretto.roles.gateway.faults import Refused
+from stretto.roles.gateway.intake import Intake, Job
+from stretto.roles.messages import Fault, SamplingParams
+
+intake = Intake("tiny")
+TURN = {"role": "user", "content": "Hi"}
+
+
+def chat(**fields: Any) -> Job:
+    return intake.chat(json.dumps({"messages": [TURN], **fields}).encode())
+
+
+def text(**fields: Any) -> Job:
+    return intake.text(json.dumps({"prompt": "Hi", **fields}).encode())
+
+
+def fault_of(function: Any, *args: Any, **fields: Any) -> Fault:
+    with pytest.raises(Refused) as caught:
+        function(*args, **fields)
+    return caught.value.fault
+
+
+def test_the_least_chat_has_openais_defaults() -> None:
+    assert chat() == Job(params=SamplingParams(), messages=[TURN])
+
+
+def test_every_sampling_field_arrives() -> None:
+    job = text(
+        max_tokens=7,
+        temperature=0.5,
+        top_p=0.9,
+        top_k=40,
+        min_p=0.1,
+        seed=2**64 - 1,
+        stop=["a", "b"],
+        stop_token_ids=[5],
+        ignore_eos=True,
+        include_stop_str_in_output=True,
+        skip_special_tokens=False,
+    )
+    assert job.params == SamplingParams(
+        max_tokens=7,
+        temperature=0.5,
+        top_p=0.9,
+        top_k=40,
+        min_p=0.1,
+        seed=2**64 - 1,
+        stop=("a", "b"),
+        stop_token_ids=(5,),
+        ignore_eos=True,
+        include_stop_str_in_output=True,
+        skip_special_tokens=False,
+    )
+
+
+def test_null_means_the_default_everywhere() -> None:
+    fields = [
+        "model",
+        "max_tokens",
+        "max_completion_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+    ]
+    fields += ["stop", "stop_token_ids", "ignore_eos", "include_stop_str_in_output", "skip_special_tokens"]
+    fields += ["stream", "stream_options", "n", "best_of", "logprobs", "top_logprobs", "presence_penalty"]
+    fields += ["frequency_penalty", "logit_bias", "user", "metadata", "store", "chat_template_kwargs"]
+    fields += ["add_generation_prompt", "return_token_ids", "response_format"]
+    assert chat(**dict.fromkeys(fields)) == chat()
+
+
+def test_the_only_supported_values_may_be_given() -> None:
+    job = chat(
+        model="tiny",
+        n=1,
+        best_of=1,
+        logprobs=False,
+        top_logprobs=0,
+        presence_penalty=0,
+        frequency_penalty=0.0,
+        logit_bias={},
+        user="me",
+        metadata={"a": "b"},
+        store=False,
+        response_format={"type": "text"},
+    )
+    assert job == chat()
+    assert text(echo=False, suffix="") == text()
+
+
+def test_form_and_template_fields_arrive() -> None:
+    job = chat(
+        stream=True,
+        stream_options={"include_usage": True},
+        return_token_ids=True,
+        chat_template_kwargs={"thinking": False},
+        add_generation_prompt=False,
+    )
+    assert job == Job(
+        params=SamplingParams(),
+        messages=[TURN],
+        template_kwargs={"thinking": False},
+        add_generation_prompt=False,
+        stream=True,
+        include_usage=True,
+        return_token_ids=True,
+    )
+
+
+def test_max_completion_tokens_is_max_tokens() -> None:
+    assert chat(max_completion_tokens=3).params.max_tokens == 3
+    assert chat(max_completion_tokens=3, max_tokens=3).params.max_tokens == 3
+    assert fault_of(chat, max_completion_tokens=3, max_tokens=4).param == "max_tokens"
+
+
+def test_text_parts_are_joined_and_names_kept() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    job = chat(messages=[{"role": "user", "content": parts, "name": "Ann"}])
+    assert job.messages == [{"role": "user", "content": "a\nb", "name": "Ann"}]
+
+
+def test_a_developer_is_a_system_to_the_template() -> None:
+    assert chat(messages=[{"role": "developer", "content": "Be brief."}]).messages == [
+        {"role": "system", "content": "Be brief."}
+    ]
+
+
+def test_an_answer_of_openais_may_be_sent_back_as_it_is() -> None:
+    answer = {"role": "assistant", "content": "Hi", "refusal": None, "annotations": [], "tool_calls": None}
+    assert chat(messages=[answer]).messages == [{"role": "assistant", "content": "Hi"}]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "taken"),
+    [
+        ("Hi", "Hi"),
+        ("", ""),
+        (["Hi"], "Hi"),
+        ([1, 2], [1, 2]),
+        ([7], [7]),
+        ([[1, 2]], [1, 2]),
+    ],
+)
+def test_a_prompt_is_text_or_ids_alone_or_in_a_list(prompt: Any, taken: Any) -> None:
+    assert text(prompt=prompt).prompt == taken
+
+
+@pytest.mark.parametrize("stop", ["end", ["end"]])
+def test_stop_is_a_string_or_a_list(stop: Any) -> None:
+    assert text(stop=stop).params.stop == ("end",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"max_tokens": 1.0}, "max_tokens"),
+        ({"max_tokens": "1"}, "max_tokens"),
+        ({"max_tokens": True}, "max_tokens"),
+        ({"max_tokens": 10**30}, "max_tokens"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_p": 1.1}, "top_p"),
+        ({"min_p": -0.1}, "min_p"),
+        ({"min_p": 1.1}, "min_p"),
+        ({"top_k": -2}, "top_k"),
+        ({"top_k": 1.5}, "top_k"),
+        ({"seed": 2**64}, "seed"),
+        ({"seed": -(2**63) - 1}, "seed"),
+        ({"seed": 1.5}, "seed"),
+        ({"stop": ""}, "stop"),
+        ({"stop": ["a", ""]}, "stop[1]"),
+        ({"stop": ["a"] * 17}, "stop"),
+        ({"stop": 3}, "stop"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
+        ({"stop_token_ids": [1.5]}, "stop_token_ids[0]"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"chunks": 1}}, "stream_options.chunks"),
+        ({"n": 2}, "n"),
+        ({"best_of": 2}, "best_of"),
+        ({"presence_penalty": 0.5}, "presence_penalty"),
+        ({"frequency_penalty": -0.5}, "frequency_penalty"),
+        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"temprature": 1}, "temprature"),
+    ],
+)
+def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    for read in (chat, text):
+        fault = fault_of(read, **fields)
+        assert (fault.status, fault.type, fault.param) == (400, "invalid_request_error", param)
+        assert param.split(".")[-1] in fault.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": "Hi"}, "messages"),
+        ({"messages": None}, "messages"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [TURN, {"role": "king", "content": "Hi"}]}, "messages[1].role"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": "Hi", "mood": 1}]}, "messages[0].mood"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
+        ({"messages": [{**TURN, "tool_calls": [{}]}]}, "messages[0].tool_calls"),
+        ({"logprobs": True}, "logprobs"),
+        ({"top_logprobs": 5}, "top_logprobs"),
+        ({"store": True}, "store"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type"),
+        ({"chat_template_kwargs": {"n": 2**70}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": [1]}, "chat_template_kwargs"),
+        ({"prompt": "Hi"}, "prompt"),
+        ({"tools": []}, "tools"),
+    ],
+)
+def test_a_wrong_chat_field_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    fault = fault_of(chat, **fields)
+    assert (fault.status, fault.param) == (400, param)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt": None}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [[]]}, "prompt"),
+        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"prompt": [[1], [2]]}, "prompt"),
+        ({"prompt": [1, "a"]}, "prompt"),
+        ({"prompt": [-1]}, "prompt"),
+        ({"prompt": [2**80]}, "prompt"),
+        ({"prompt": [1.5]}, "prompt[0]"),
+        ({"prompt": [True]}, "prompt[0]"),
+        ({"prompt": 5}, "prompt"),
+        ({"echo": True}, "echo"),
+        ({"logprobs": 0}, "logprobs"),
+        ({"suffix": "end"}, "suffix"),
+        ({"max_completion_tokens": 5}, "max_completion_tokens"),
+    ],
+)
+def test_a_wrong_completion_field_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    fault = fault_of(text, **fields)
+    assert (fault.status, fault.param) == (400, param)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"prompt": "Hi"} x',
+        b'{"prompt": "Hi", "temperature": NaN}',
+        b'{"prompt": "Hi", "temperature": Infinity}',
+        b'{"prompt": "Hi", "temperature": -Infinity}',
+        b'{"prompt": "Hi", "temperature": 1e999}',
+        b'{"prompt": "\\ud800"}',
+        b'{"prompt": "\\udc00 x"}',
+        b'{"prompt": "\xff"}',
+        b'{"prompt": ' + b"[" * 100_000,
+        b'{"logit_bias": ' + b'{"a":' * 100_000,
+    ],
+)
+def test_what_is_no_valid_body_is_refused(body: bytes) -> None:
+    for read in (intake.text, intake.chat, intake.either):
+        assert fault_of(read, body).status == 400
+
+
+def test_unsupported_values_are_refused_with_the_supported_one() -> None:
+    assert fault_of(chat, n=3).message == "n: only null or 1 is supported."
+
+
+def test_an_unknown_model_is_not_found() -> None:
+    fault = fault_of(chat, model="huge")
+    assert (fault.status, fault.param, fault.code) == (404, "model", "model_not_found")
+
+
+def test_either_tells_chats_from_completions_and_streams_by_default() -> None:
+    assert intake.either(b'{"messages": [{"role": "user", "content": "Hi"}]}') == chat(stream=True)
+    assert intake.either(b'{"prompt": "Hi"}') == text(stream=True)
+    assert intake.either(b'{"prompt": "Hi", "stream": false}') == text()
+    assert fault_of(intake.either, b"{}").param == "prompt"

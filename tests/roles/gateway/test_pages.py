@@ -1,0 +1,54 @@
+"""The small GET endpoints."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from stretto import __version__
+from stretto.shm.board import State
+from stretto.tests.roles.gateway.house import MODEL, NAMES, House
+
+
+def test_the_model_is_listed_and_found_by_its_id(house: House) -> None:
+    listing = house.http.get("/v1/models").json()
+    (model,) = listing["data"]
+    assert listing["object"] == "list"
+    assert (model["id"], model["object"], model["max_model_len"]) == (MODEL, "model", 2048)
+    assert house.http.get(f"/v1/models/{MODEL}").json() == model
+    assert house.http.get(f"/v1/models/{MODEL.replace('/', '%2F')}").json() == model
+
+
+def test_another_model_is_not_found(house: House) -> None:
+    answer = house.http.get("/v1/models/huge")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+
+
+def test_health_is_read_from_the_board(house: House) -> None:
+    for name in NAMES:
+        house.board.set_state(name, State.READY)
+        house.board.beat(name, time.monotonic())
+    assert house.http.get("/health").status_code == 200
+    house.board.set_state("scheduler.0", State.BACKOFF)
+    answer = house.http.get("/health")
+    assert (answer.status_code, answer.json()["missing"]) == (503, ["scheduler.0"])
+
+
+def test_metrics_are_prometheus_text(house: House) -> None:
+    house.chat()
+    answer = house.http.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert "# TYPE stretto_requests_total counter" in answer.text
+    accept = {"accept": "application/openmetrics-text; version=1.0.0"}
+    assert house.http.get("/metrics", headers=accept).text.endswith("# EOF\n")
+
+
+@pytest.mark.parametrize("path", ["/version", "/"])
+def test_the_version_is_told(house: House, path: str) -> None:
+    assert __version__ in house.http.get(path).text
+
+
+def test_a_plain_get_of_the_websocket_is_told_to_upgrade(house: House) -> None:
+    answer = house.http.get("/v1/stream")
+    assert (answer.status_code, answer.headers["upgrade"]) == (426, "websocket")
