@@ -9,9 +9,18 @@ from stretto.roles import messages as m
 from stretto.tests.roles.scheduler.device import CLOCK, World
 
 
-def ints(data: bytes, width: int = 1) -> list[list[int]] | list[int]:
-    array = np.frombuffer(data, np.int32)
-    return array.tolist() if width == 1 else array.reshape(-1, width).tolist()
+def ints(data: bytes) -> list[int]:
+    return np.frombuffer(data, np.int32).tolist()
+
+
+def rows(data: bytes, width: int) -> list[list[int]]:
+    return np.frombuffer(data, np.int32).reshape(-1, width).tolist()
+
+
+def fault_of(world: World, uid: int) -> m.Fault:
+    fault = end_of(world, uid).fault
+    assert fault is not None
+    return fault
 
 
 def end_of(world: World, uid: int) -> m.End:
@@ -127,11 +136,9 @@ def test_tokens_go_to_the_detokenizer_of_the_request() -> None:
 def test_a_request_beyond_the_pool_is_refused_with_both_numbers() -> None:
     world = World(pages=4, page_size=4)
     uid = world.submit(list(range(10)), max_tokens=7)
-    fault = end_of(world, uid).fault
     assert end_of(world, uid).reason == "error"
-    assert fault is not None
-    assert fault.status == 400
-    assert "need 5 KV pages, but the pool has 4" in fault.message
+    assert fault_of(world, uid).status == 400
+    assert "need 5 KV pages, but the pool has 4" in fault_of(world, uid).message
     other = world.submit(list(range(10)), max_tokens=6)
     world.drain()
     assert world.output(other) == world.expect(other)
@@ -139,8 +146,7 @@ def test_a_request_beyond_the_pool_is_refused_with_both_numbers() -> None:
 
 def test_a_request_beyond_the_context_is_refused_with_both_numbers() -> None:
     world = World(max_model_len=16)
-    fault = end_of(world, world.submit(list(range(16)), max_tokens=None)).fault
-    assert fault is not None
+    fault = fault_of(world, world.submit(list(range(16)), max_tokens=None))
     assert fault.code == "context_length_exceeded"
     assert "need 17 tokens of context, but the context is 16 tokens" in fault.message
 
@@ -173,7 +179,7 @@ def test_a_decode_is_planned_before_the_token_it_feeds_is_known() -> None:
     first, second = world.plan(), world.plan()
     assert first is not None
     assert second is not None
-    assert ints(first.chunks, 3) == [[0, 3, 1]]
+    assert rows(first.chunks, 3) == [[0, 3, 1]]
     assert ints(second.decodes) == [0]
 
 
@@ -181,8 +187,8 @@ def test_chunks_of_one_prompt_follow_each_other_in_flight() -> None:
     world = World(max_batched_tokens=16)
     world.submit(list(range(40)), max_tokens=1)
     world.drain()
-    assert [ints(plan.chunks, 3) for plan in world.plans] == [[[0, 16, 0]], [[0, 16, 0]], [[0, 8, 1]]]
-    assert sum((ints(plan.chunk_ids) for plan in world.plans), []) == list(range(40))
+    assert [rows(plan.chunks, 3) for plan in world.plans] == [[[0, 16, 0]], [[0, 16, 0]], [[0, 8, 1]]]
+    assert ints(b"".join(plan.chunk_ids for plan in world.plans)) == list(range(40))
 
 
 def test_decodes_do_not_wait_behind_a_long_prompt() -> None:
@@ -194,7 +200,7 @@ def test_decodes_do_not_wait_behind_a_long_prompt() -> None:
         world.turn()
     decoding = [plan for plan in world.plans if plan.decodes]
     assert len(decoding) == 19
-    assert [ints(plan.chunks, 3) for plan in decoding[1:9]] == [[[1, 7, 0]]] * 8
+    assert [rows(plan.chunks, 3) for plan in decoding[1:9]] == [[[1, 7, 0]]] * 8
 
 
 def test_prompts_share_the_budget_in_queue_order() -> None:
@@ -202,7 +208,7 @@ def test_prompts_share_the_budget_in_queue_order() -> None:
     for first in (10, 20, 30):
         world.submit(list(range(first, first + 5)), max_tokens=1)
     world.drain()
-    assert [ints(plan.chunks, 3) for plan in world.plans] == [[[0, 5, 1], [1, 3, 0]], [[1, 2, 1], [2, 5, 1]]]
+    assert [rows(plan.chunks, 3) for plan in world.plans] == [[[0, 5, 1], [1, 3, 0]], [[1, 2, 1], [2, 5, 1]]]
 
 
 def test_a_plan_is_cold_only_when_nobody_lived_before_it() -> None:
@@ -234,7 +240,7 @@ def test_a_row_that_is_not_a_number_fails_alone_and_leaves_nothing_behind() -> N
     good = world.submit([4, 5, 6], max_tokens=9, seed=1)
     world.drain()
     assert end_of(world, bad).reason == "error"
-    assert end_of(world, bad).fault.code == "nan_logits"
+    assert fault_of(world, bad).code == "nan_logits"
     assert world.streams[bad].tokens == [3, 4, 5]
     assert world.streams[good].tokens == [3, 4, 5, 6, 7, 8, 9, 10, 11]
     again = world.submit([1, 2, 3, 3, 4, 5, 6], max_tokens=1)
@@ -254,7 +260,7 @@ def test_reuse_is_granular_to_the_token() -> None:
     world.drain()
     assert end_of(world, uid).cached_tokens == 1000
     assert world.output(uid) == world.expect(uid)
-    assert [len(ints(plan.copies, 2)) for plan in world.plans] == [0, 1, 0, 0]
+    assert [len(rows(plan.copies, 2)) for plan in world.plans] == [0, 1, 0, 0]
     assert world.core.counts.prompt_tokens == 1002 + 1003
     assert world.core.counts.cached_tokens == 1000
 
@@ -276,7 +282,7 @@ def test_at_least_one_prompt_token_is_computed() -> None:
     uid = world.submit([1, 2, 3, 4], max_tokens=1)
     world.drain()
     assert end_of(world, uid).cached_tokens == 3
-    assert ints(world.plans[-1].chunks, 3) == [[0, 1, 1]]
+    assert rows(world.plans[-1].chunks, 3) == [[0, 1, 1]]
 
 
 def test_a_prompt_is_shared_only_once_its_last_chunk_has_reported() -> None:
@@ -345,7 +351,7 @@ def test_two_copies_of_one_page_in_one_step() -> None:
     world.drain()
     uids = [world.submit([1, 2, last], max_tokens=3) for last in (7, 8)]
     world.drain()
-    copies = ints(world.plans[1].copies, 2)
+    copies = rows(world.plans[1].copies, 2)
     assert [source for source, _ in copies] == [0, 0]
     for uid in uids:
         assert world.output(uid) == world.expect(uid)
@@ -480,7 +486,7 @@ def test_an_abort_of_a_retracted_sequence_in_flight_ends_it() -> None:
     old = world.submit([1, 2, 3, 4], max_tokens=16)
     young = world.submit([5, 6, 7, 8], max_tokens=16)
     while world.core.counts.retractions == 0:
-        world.report() if world.plan() is None else None
+        world.turn()
     world.abort(young)
     world.drain()
     assert end_of(world, young).reason == "abort"
@@ -504,7 +510,7 @@ def test_a_lone_sequence_can_use_the_whole_pool() -> None:
     world = World(pages=6, page_size=8, max_seqs=3)
     prompt = [1, 2, 3, 4, 5, 6]
     for length in range(1, 6):  # a chain of nodes, each with its own version of page 0
-        world.submit(prompt[:length] + [50 + length], max_tokens=1)
+        world.submit([*prompt[:length], 50 + length], max_tokens=1)
         world.drain()
     uid = world.submit(prompt, max_tokens=42)
     world.drain()
@@ -543,8 +549,8 @@ def test_a_request_that_was_running_at_two_losses_fails_and_others_go_on() -> No
         world.restart()
     world.drain()
     for uid in poison:
-        assert end_of(world, uid).fault.code == "poison_request"
-        assert end_of(world, uid).fault.status == 500
+        assert fault_of(world, uid).code == "poison_request"
+        assert fault_of(world, uid).status == 500
     for uid in others:
         assert world.output(uid) == world.expect(uid)
 
@@ -568,6 +574,6 @@ def test_a_smaller_pool_after_a_loss_fails_what_no_longer_fits() -> None:
     world.turn()
     world.restart(pages=6)
     world.drain()
-    assert end_of(world, large).fault.code == "kv_pool_exceeded"
+    assert fault_of(world, large).code == "kv_pool_exceeded"
     assert len(world.streams[open_ended].tokens) == 21
     assert world.output(small) == world.expect(small)

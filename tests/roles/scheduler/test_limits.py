@@ -1,0 +1,45 @@
+"""What fits and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from stretto.roles.scheduler.limits import Limits, pages_for
+
+LIMITS = Limits(pages=4, page_size=4, max_seqs=2, max_batched_tokens=8, max_model_len=100)
+
+
+@pytest.mark.parametrize(("tokens", "pages"), [(0, 0), (1, 1), (4, 1), (5, 2), (8, 2)])
+def test_pages_for(tokens: int, pages: int) -> None:
+    assert pages_for(tokens, 4) == pages
+
+
+@pytest.mark.parametrize(
+    ("prompt", "max_tokens", "code"),
+    [
+        (15, 1, None),
+        (15, None, None),
+        (15, 2, "kv_pool_exceeded"),
+        (16, None, "kv_pool_exceeded"),
+        (100, None, "context_length_exceeded"),
+        (1, 100, "context_length_exceeded"),
+    ],
+)
+def test_refusal(prompt: int, max_tokens: int | None, code: str | None) -> None:
+    fault = LIMITS.refusal(prompt, max_tokens)
+    assert (fault.code if fault else None) == code
+
+
+def test_a_refusal_names_both_numbers_and_what_to_do() -> None:
+    fault = LIMITS.refusal(15, 2)
+    assert fault is not None
+    assert fault.status == 400
+    assert fault.message == (
+        "A prompt of 15 tokens and max_tokens=2 need 5 KV pages, but the pool has 4 (4 tokens each): shorten "
+        "the prompt, lower max_tokens, or start the server with more --kv-memory."
+    )
+
+
+def test_the_end_of_a_request() -> None:
+    assert LIMITS.end_of(5, 3) == 8
+    assert LIMITS.end_of(5, None) == 16

@@ -1,0 +1,71 @@
+"""Messages to the detokenizers, in an order they can handle."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stretto.roles import messages as m
+from stretto.roles.scheduler import outbox
+from stretto.roles.scheduler.outbox import Outbox
+
+
+def opened(uid: int, prompt_ids: bytes = b"") -> m.Open:
+    return m.Open(uid, 3, m.Output(0, True, prompt_ids=prompt_ids))
+
+
+def tokens(box: Outbox, uids: list[int], first: int = 0) -> None:
+    count = len(uids)
+    box.tokens(np.array(uids, np.int64), np.arange(count, dtype=np.int32) + 100, np.full(count, first))
+
+
+def test_one_message_carries_what_one_step_brought() -> None:
+    box = Outbox(1)
+    box.open(opened(1))
+    tokens(box, [1, 2], first=4)
+    box.end(m.End(2, "length"))
+    assert box.take() == [
+        (
+            0,
+            m.Tokens(
+                [opened(1)],
+                np.array([1, 2], np.int64).tobytes(),
+                np.array([100, 101], np.int32).tobytes(),
+                np.array([4, 4], np.int32).tobytes(),
+                [m.End(2, "length")],
+            ),
+        )
+    ]
+    assert box.take() == []
+
+
+def test_a_second_step_needs_a_second_message() -> None:
+    box = Outbox(1)
+    tokens(box, [1, 2])
+    tokens(box, [1, 2], first=1)
+    box.end(m.End(1, "stop"))
+    messages = [message for _, message in box.take()]
+    assert [len(message.uids) // 8 for message in messages] == [2, 2]
+    assert [message.ends for message in messages] == [[], [m.End(1, "stop")]]
+
+
+def test_each_detokenizer_gets_its_own_and_only_when_there_is_something() -> None:
+    box = Outbox(3)
+    box.open(opened(4))
+    tokens(box, [4, 6, 7])
+    box.end(m.End(6, "length"))
+    sent = dict(box.take())
+    assert sorted(sent) == [0, 1]
+    assert np.frombuffer(sent[0].uids, np.int64).tolist() == [6]
+    assert np.frombuffer(sent[0].ids, np.int32).tolist() == [101]
+    assert sent[0].ends == [m.End(6, "length")]
+    assert np.frombuffer(sent[1].uids, np.int64).tolist() == [4, 7]
+    assert sent[1].opens == [opened(4)]
+
+
+def test_large_prompts_do_not_make_one_large_message() -> None:
+    half = bytes(outbox.MAX_OPEN_BYTES // 2)
+    box = Outbox(1)
+    for uid in range(5):
+        box.open(opened(uid, half))
+    messages = [message for _, message in box.take()]
+    assert [[message.uid for message in sent.opens] for sent in messages] == [[0, 1], [2, 3], [4]]
