@@ -1,0 +1,280 @@
+"""The scheduler's process, with lists for rings and a counter for the board."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from stretto.roles import messages as m
+from stretto.roles.config import Config
+from stretto.roles.scheduler.actor import Scheduler
+from stretto.tests.roles.scheduler.device import Device
+
+CONFIG = Config(
+    max_model_len=64, max_seqs=4, max_batched_tokens=16, page_size=4, tokenizers=2, detokenizers=2
+)
+PAGES = 32
+encode = msgspec.msgpack.encode
+
+
+class Ring:
+    """Both ends of a ring: what is sent stays until it is drained."""
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+        self.blocked = False
+
+    def send(self, payload: bytes) -> None:
+        self.records.append(payload)
+
+    def drain(self) -> Iterator[bytes]:
+        records, self.records = self.records, []
+        yield from records
+
+    def take(self, kind: Any) -> list[Any]:
+        return [msgspec.msgpack.decode(record, type=kind) for record in self.drain()]
+
+
+class Meter:
+    def __init__(self) -> None:
+        self.values: dict[str, float] = defaultdict(float)
+
+    def add(self, name: str, amount: float = 1.0) -> None:
+        self.values[name] += amount
+
+    def set(self, name: str, value: float) -> None:
+        self.values[name] = value
+
+
+class Context:
+    """What the role uses of `roles.actor.Context`."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.name, self.meter = config, "scheduler.0", Meter()
+        self.rings: dict[str, Ring] = defaultdict(Ring)
+        self.woken = asyncio.Event()
+
+    def sender(self, peer: str) -> Ring:
+        return self.rings[f"to {peer}"]
+
+    def receiver(self, peer: str) -> Ring:
+        return self.rings[f"from {peer}"]
+
+    def wake(self) -> None:
+        self.woken.set()
+
+
+class Stage:
+    """A scheduler and its neighbours."""
+
+    def __init__(self, config: Config = CONFIG) -> None:
+        self.ctx = Context(config)
+        self.role = Scheduler(self.ctx)  # type: ignore[arg-type]
+
+    async def open(self) -> Stage:
+        await self.role.open()
+        return self
+
+    def hello(self) -> None:
+        self.ctx.receiver("executor.0").send(encode(m.Hello(PAGES)))
+        self.role.turn()
+        core = self.role._core
+        assert core is not None
+        self.device = Device(core.limits, 1000)
+
+    def say(self, ring: str, message: Any) -> None:
+        self.ctx.receiver(ring).send(encode(message))
+
+    def plans(self) -> list[m.Plan]:
+        return self.ctx.sender("executor.0").take(m.Plan)
+
+    def compute(self, plans: list[m.Plan]) -> None:
+        for plan in plans:
+            self.say("executor.0", self.device.run(plan))
+
+    def tokens(self, index: int) -> list[m.Tokens]:
+        return self.ctx.sender(f"detokenizer.{index}").take(m.Tokens)
+
+    def run(self) -> None:
+        """Turn until the device has nothing to do."""
+        while plans := self.plans():
+            self.compute(plans)
+            self.role.turn()
+
+
+def request(uid: int, max_tokens: int = 5) -> m.Request:
+    prompt = np.array([1, 2, uid], np.int32).tobytes()
+    return m.Request(uid, 0.0, prompt, max_tokens, (), m.Sampling(seed=uid), m.Output(0, True))
+
+
+def staged(body: Any) -> Any:
+    """Run an async test body with an open stage."""
+
+    def test() -> None:
+        async def main() -> None:
+            await body(await Stage().open())
+
+        asyncio.run(main())
+
+    test.__name__, test.__doc__ = body.__name__, body.__doc__
+    return test
+
+
+@staged
+async def test_a_request_goes_through(stage: Stage) -> None:
+    stage.hello()
+    stage.say("tokenizer.1", request(6))
+    stage.role.turn()
+    stage.run()
+    sent = stage.tokens(0)
+    assert [opened.uid for message in sent for opened in message.opens] == [6]
+    indices = [np.frombuffer(message.indices, np.int32).tolist() for message in sent if message.indices]
+    assert indices == [[0], [1], [2], [3], [4]]
+    assert sent[-1].ends == [m.End(6, "length")]
+    assert stage.tokens(1) == []
+
+
+@staged
+async def test_requests_wait_for_the_first_hello_and_aborts_in_order(stage: Stage) -> None:
+    stage.say("tokenizer.0", request(2))
+    stage.say("tokenizer.0", request(4))
+    stage.say("tokenizer.0", m.Abort(2))
+    stage.role.turn()
+    assert stage.plans() == []
+    stage.hello()
+    ends = [end for message in stage.tokens(0) for end in message.ends]
+    assert ends == [m.End(2, "abort")]
+    assert stage.ctx.meter.values["requests_running"] == 1
+
+
+@staged
+async def test_nothing_is_planned_while_the_ring_is_full(stage: Stage) -> None:
+    stage.hello()
+    stage.ctx.sender("executor.0").blocked = True
+    stage.say("tokenizer.0", request(2))
+    stage.role.turn()
+    assert stage.plans() == []
+    stage.ctx.sender("executor.0").blocked = False
+    stage.role.turn()
+    assert [plan.step for plan in stage.plans()] == [1, 2]
+
+
+@staged
+async def test_results_come_before_plans_and_requests_join_them(stage: Stage) -> None:
+    stage.hello()
+    stage.say("tokenizer.0", request(2))
+    stage.role.turn()
+    stage.compute(stage.plans())
+    stage.say("tokenizer.0", request(4))
+    stage.role.turn()
+    plans = stage.plans()
+    assert [plan.step for plan in plans] == [3, 4]
+    assert [admit.sampling.seed for admit in plans[0].admits] == [4]
+
+
+@staged
+async def test_a_stop_hit_frees_silently(stage: Stage) -> None:
+    stage.hello()
+    stage.say("tokenizer.0", request(3, max_tokens=40))
+    stage.role.turn()
+    stage.say("detokenizer.1", m.StopHit([3, 99]))
+    stage.role.turn()
+    stage.run()
+    assert [message.ends for message in stage.tokens(1)] == [[]]
+    assert stage.ctx.meter.values["requests_running"] == 0
+
+
+@staged
+async def test_a_new_executor_replays_running_requests(stage: Stage) -> None:
+    stage.hello()
+    stage.say("tokenizer.0", request(2))
+    stage.role.turn()
+    stage.compute(stage.plans())
+    stage.role.turn()
+    stage.plans()
+    stage.role.rewired("executor.0>scheduler.0")
+    stage.role.rewired("scheduler.0>executor.0")
+    stage.say("tokenizer.0", request(4))
+    stage.role.turn()
+    assert stage.plans() == []
+    stage.hello()
+    plans = stage.plans()
+    assert plans[0].step == 1
+    assert [admit.sampling.seed for admit in plans[0].admits] == [2, 4]
+    assert np.frombuffer(plans[0].chunks, np.int32).reshape(-1, 3).tolist() == [[0, 5, 1], [1, 3, 1]]
+    stage.compute(plans)
+    stage.role.turn()
+    stage.run()
+    sent = stage.tokens(0)
+    indices = [index for message in sent for index in np.frombuffer(message.indices, np.int32).tolist()]
+    assert sorted(indices) == sorted([*range(5), *range(5)])
+    assert stage.ctx.meter.values["steps_followed_total"] == stage.ctx.meter.values["steps_total"] - 2
+
+
+@staged
+async def test_a_lost_detokenizer_takes_its_requests_along(stage: Stage) -> None:
+    stage.hello()
+    for uid in (2, 3):
+        stage.say("tokenizer.0", request(uid, max_tokens=40))
+    stage.role.turn()
+    stage.tokens(1)
+    stage.role.rewired("detokenizer.1>scheduler.0")
+    stage.role.rewired("scheduler.0>detokenizer.1")
+    stage.role.turn()
+    stage.run()
+    assert stage.tokens(1) == []
+    assert [end.uid for message in stage.tokens(0) for end in message.ends] == [2]
+
+
+@staged
+async def test_a_lost_tokenizer_changes_nothing(stage: Stage) -> None:
+    stage.hello()
+    stage.say("tokenizer.0", request(2))
+    stage.role.turn()
+    stage.role.rewired("tokenizer.0>scheduler.0")
+    stage.run()
+    assert [end.reason for message in stage.tokens(0) for end in message.ends] == ["length"]
+
+
+@staged
+async def test_a_result_before_the_hello_is_a_bug(stage: Stage) -> None:
+    stage.say("executor.0", m.Result(1, b"", m.Clock(0, 0, 0, 0)))
+    with pytest.raises(RuntimeError, match="before its hello"):
+        stage.role.turn()
+
+
+@staged
+async def test_metrics_follow_the_core(stage: Stage) -> None:
+    stage.hello()
+    for uid in range(2, 8):
+        stage.say("tokenizer.0", request(uid))
+    stage.role.turn()
+    values = stage.ctx.meter.values
+    assert (values["requests_running"], values["requests_waiting"]) == (4, 2)
+    assert values["kv_pages_free"] + values["kv_pages_cached"] + values["kv_pages_owned"] == PAGES
+    stage.run()
+    assert values["kv_pages"] == PAGES
+    assert values["generated_tokens_total"] == 30
+    assert values["prompt_tokens_total"] == 18
+    assert values["steps_followed_total"] == values["steps_total"] - 1
+    assert values["kv_pages_owned"] == 0
+
+
+@staged
+async def test_the_invariants_are_verified_when_it_has_become_quiet(stage: Stage) -> None:
+    stage.hello()
+    stage.say("tokenizer.0", request(2))
+    stage.role.turn()
+    stage.run()
+    core = stage.role._core
+    assert core is not None
+    core._memory.pool.take(1)
+    await stage.ctx.woken.wait()
+    with pytest.raises(AssertionError, match="users differ"):
+        stage.role.turn()

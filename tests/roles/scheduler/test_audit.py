@@ -1,0 +1,110 @@
+"""The invariants notice what is broken: each test breaks one thing by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from stretto.roles.scheduler.core import Core
+from stretto.roles.scheduler.sequence import Decode, Gone, Retiring
+from stretto.tests.roles.scheduler.device import World
+
+
+def lose_a_page(core: Core) -> None:
+    core._memory.pool.take(1)
+
+
+def share_a_page_to_be_written(core: Core) -> None:
+    core._table.blocks[0] = core._table.blocks[1]
+
+
+def repeat_a_page(core: Core) -> None:
+    core._table.blocks[0, 1] = core._table.blocks[0, 0]
+
+
+def lack_a_page(core: Core) -> None:
+    core._table.length[0] = 50
+
+
+def forget_a_pin(core: Core) -> None:
+    state = core._holders[0].state
+    assert isinstance(state, Decode)
+    core._memory.tree.unpin(state.node)
+
+
+def free_a_slot_in_use(core: Core) -> None:
+    core._free_slots.append(0)
+
+
+def decode_a_free_slot(core: Core) -> None:
+    core._table.decoding[3] = True
+
+
+def mute_a_sequence(core: Core) -> None:
+    core._table.live[0] = False
+
+
+def swap_two_slots(core: Core) -> None:
+    core._holders[0], core._holders[1] = core._holders[1], core._holders[0]
+
+
+def lose_a_waiting_request(core: Core) -> None:
+    head = core._queue.head()
+    assert head is not None
+    core._queue.remove(head)
+
+
+def queue_a_running_request(core: Core) -> None:
+    core._queue.add(core._holders[0])
+
+
+def end_a_request_twice(core: Core) -> None:
+    core._live[1].state = Gone()
+
+
+def retire_without_a_record(core: Core) -> None:
+    state = core._holders[0].state
+    assert isinstance(state, Decode)
+    core._holders[0].state = Retiring(state.slot, state.node, retracted=True)
+    core._table.decoding[0] = False
+
+
+def wait_for_a_step_that_never_was(core: Core) -> None:
+    core._retiring[99] = []
+
+
+@pytest.mark.parametrize(
+    ("break_it", "message"),
+    [
+        (lose_a_page, "users differ"),
+        (share_a_page_to_be_written, "writes to pages of others"),
+        (repeat_a_page, "has a page twice"),
+        (lack_a_page, "lacks pages"),
+        (forget_a_pin, "has 0 pins, running sequences make it 1"),
+        (free_a_slot_in_use, "slots: held"),
+        (decode_a_free_slot, "is in use"),
+        (mute_a_sequence, "live is False"),
+        (swap_two_slots, "is in slot 0, not"),
+        (lose_a_waiting_request, "requests are lost"),
+        (queue_a_running_request, "requests wait and run"),
+        (end_a_request_twice, "is gone and lives"),
+        (retire_without_a_record, "1 sequences retire, 0 are on record"),
+        (wait_for_a_step_that_never_was, "not in flight"),
+    ],
+)
+def test_check_says_what_is_broken(break_it: Callable[[Core], None], message: str) -> None:
+    world = World(max_seqs=4, max_batched_tokens=32)
+    for first in (10, 20):
+        world.submit([first, 2, 3, 4, 5], max_tokens=30)
+    world.turn()
+    world.submit(list(range(60)), max_tokens=30)
+    world.turn()
+    for first in (30, 40, 50):
+        world.submit([first, 2, 3, 4, 5], max_tokens=30)
+    world.turn()
+    assert world.core.waiting > 0
+    world.core.check()
+    break_it(world.core)
+    with pytest.raises(AssertionError, match=message):
+        world.core.check()
