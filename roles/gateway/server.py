@@ -22,6 +22,8 @@ from stretto.roles.gateway.http import App
 KEEP_ALIVE_SECONDS = 75
 """How long an idle connection stays open: longer than clients keep theirs, so that none is closed just as its
 client uses it again."""
+PING_SECONDS = 20.0
+"""Between pings on a WebSocket, and from a ping to the end of a socket that does not answer."""
 BACKLOG = 2048
 
 
@@ -59,6 +61,8 @@ class HttpServer:
             http=HttpProtocol,
             ws="websockets-sansio",
             ws_max_size=max_message_bytes,
+            ws_ping_interval=PING_SECONDS,
+            ws_ping_timeout=PING_SECONDS,
             ws_per_message_deflate=False,  # text this short only grows, and it costs a window per socket
             interface="asgi3",
             lifespan="off",

@@ -78,15 +78,23 @@ class ZmqWires:
         return True
 
     def _drain(self) -> None:
-        if self._context.closed:
-            return
+        """Read all that has arrived, a burst at a time; not even an exception leaves anything unread."""
+        more = not self._context.closed
+        try:
+            more = more and self._read_burst()
+        finally:
+            if more:
+                self._loop.call_soon(self._drain)
+
+    def _read_burst(self) -> bool:
+        """Whether there may be more."""
         for _ in range(BURST):
             try:
                 data = self._inbox.recv(zmq.NOBLOCK)
             except zmq.Again:
-                return
+                return False
             self._receive(data)
-        self._loop.call_soon(self._drain)
+        return True
 
     def _receive(self, data: bytes) -> None:
         try:

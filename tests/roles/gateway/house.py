@@ -129,7 +129,7 @@ class House:
     @property
     def live(self) -> int:
         """Requests that the gateway thinks alive."""
-        return self.call(lambda: self.door.live)  # type: ignore[no-any-return]
+        return self.call(lambda: self.door.live)
 
     def chat(self, **fields: Any) -> httpx.Response:
         """POST a chat completion of one short message."""

@@ -14,7 +14,7 @@ import pytest
 from stretto.roles import messages as m
 from stretto.tests.roles.gateway.house import MODEL, PATIENCE, House, ids, silence
 
-TURN = {"role": "user", "content": "Hi"}
+TURN: Any = {"role": "user", "content": "Hi"}
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def post_raw(house: House, body: dict[str, Any]) -> socket.socket:
 
 
 def test_openais_client_gets_a_chat(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(model=MODEL, messages=[TURN], max_tokens=5)  # type: ignore[list-item]
+    answer = client.chat.completions.create(model=MODEL, messages=[TURN], max_tokens=5)
     assert answer.id.startswith("chatcmpl-")
     assert (answer.object, answer.model) == ("chat.completion", MODEL)
     assert answer.choices[0].message.content == "Hello, wörld"
@@ -53,7 +53,7 @@ def test_openais_client_gets_a_chat(client: openai.OpenAI) -> None:
 def test_openais_client_streams_a_chat(client: openai.OpenAI) -> None:
     stream = client.chat.completions.create(
         model=MODEL,
-        messages=[TURN],  # type: ignore[list-item]
+        messages=[TURN],
         stream=True,
         stream_options={"include_usage": True},
     )

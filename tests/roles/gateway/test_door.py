@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from stretto.roles import messages as m
 from stretto.roles.gateway.door import MAX_PENDING, Door, HungUp, Inbox, Stream, merge, uids
@@ -287,3 +289,38 @@ def test_the_meter_times_streams(bench: Bench) -> None:
         ("request_latency_seconds", 1.0),
         ("request_latency_seconds", 1.0),
     ]
+
+
+ACTIONS = ["submit", "cancel", "leave", "delta", "end", "reject", "tokenizer", "detokenizer", "scheduler"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 5)), max_size=40))
+def test_whatever_happens_each_request_ends_at_most_once_and_at_last(script: list[tuple[str, int]]) -> None:
+    bench = Bench()
+    streams, left = [bench.submit(STREAMED)], set()
+    for action, i in script:
+        stream = streams[i % len(streams)]
+        match action:
+            case "submit":
+                streams.append(bench.submit(STREAMED if i % 2 else PROMPT))
+            case "cancel":
+                bench.door.cancel(stream)
+            case "leave":
+                left |= set() if stream.ended else {stream.uid}
+                bench.door.leave(stream)
+            case "delta":
+                bench.events(delta(stream))
+            case "end":
+                bench.events(end(stream))
+            case "reject":
+                bench.door.on_message(m.Rejected(stream.uid, m.Fault(400, "no")))
+            case role:
+                bench.door.peer_lost(role, i % 2)
+    bench.door.peer_lost("scheduler", 0)
+    assert bench.door.live == 0
+    for stream in streams:
+        endings = [event.finish_reason for event in stream.take() if event.finish_reason is not None]
+        assert len(endings) == (0 if stream.uid in left else 1)
+    ended = ["requests_finished_total", "requests_failed_total", "requests_cancelled_total"]
+    assert sum(bench.meter.value(name) for name in ended) == len(streams)

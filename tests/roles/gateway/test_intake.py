@@ -137,7 +137,13 @@ def test_a_developer_is_a_system_to_the_template() -> None:
 
 
 def test_an_answer_of_openais_may_be_sent_back_as_it_is() -> None:
-    answer = {"role": "assistant", "content": "Hi", "refusal": None, "annotations": [], "tool_calls": None}
+    answer: dict[str, Any] = {
+        "role": "assistant",
+        "content": "Hi",
+        "refusal": None,
+        "annotations": [],
+        "tool_calls": None,
+    }
     assert chat(messages=[answer]).messages == [{"role": "assistant", "content": "Hi"}]
 
 

@@ -98,6 +98,24 @@ def test_a_foreign_message_is_dropped(run: Any) -> None:
     run(body)
 
 
+def test_a_bug_in_one_message_leaves_the_next_ones_readable(run: Any) -> None:
+    async def body(peer: Peer) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+
+        def stumble(message: m.ToGateway) -> None:
+            peer.heard.put_nowait(message)
+            raise RuntimeError("planted")
+
+        ends = ZmqWires(peer.gateway, [], stumble)
+        push = peer.push()
+        for _ in range(3):
+            await push.send(msgspec.msgpack.encode(EVENTS))
+        assert [await peer.heard.get() for _ in range(3)] == [EVENTS] * 3
+        ends.close()
+
+    run(body)
+
+
 def test_what_is_sent_before_the_tokenizer_is_there_reaches_it(run: Any) -> None:
     async def body(peer: Peer) -> None:
         ends = peer.wires()
