@@ -51,6 +51,31 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    n: int = 1
+    """Choices to return. With a seed each differs from the others and is reproducible."""
+    best_of: int | None = None
+    """Choices to generate, at least `n`; those with the highest mean log-probability are returned. With
+    `use_beam_search` the number of beams."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logit of every token that the output has already."""
+    frequency_penalty: float = 0.0
+    """Subtracted as often as the output has the token."""
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of tokens of the prompt and the output."""
+    logit_bias: dict[int, float] = {}
+    allowed_token_ids: tuple[int, ...] | None = None
+    bad_words: tuple[str, ...] = ()
+    min_tokens: int = 0
+    """No stop id is sampled before so many tokens; stop strings are not looked for either."""
+    logprobs: int | None = None
+    """Report the log-probability of each output token and of so many likeliest; 0: of the token alone."""
+    prompt_logprobs: int | None = None
+    """The same for the tokens of the prompt, each given those before it."""
+    use_beam_search: bool = False
+    length_penalty: float = 1.0
+    """Beam search: a finished beam's sum of log-probabilities is divided by its length to this power."""
+    early_stopping: bool | Literal["never"] = False
+    """Beam search: when to stop, as in transformers."""
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True):
@@ -85,6 +110,16 @@ class Submit(msgspec.Struct, tag="submit", frozen=True):
     """False: the detokenizer keeps the text and sends one terminal event."""
     echo_prompt_ids: bool = False
     """True: the terminal event carries the prompt's token ids (`return_token_ids`)."""
+    echo: bool = False
+    """True: the first event carries the prompt's text, decoded from its ids."""
+    priority: int = 0
+    """Lower goes first, as in vLLM."""
+    deadline: float | None = None
+    """When the request is ended with an error, `time.monotonic()`."""
+    continue_final_message: bool = False
+    """The last of `messages` is left open, for the answer to continue it."""
+    add_special_tokens: bool | None = None
+    """For text: whether the tokenizer adds its own; None: for `prompt` yes, for `messages` no."""
 
 
 class Cancel(msgspec.Struct, tag="cancel", frozen=True):
@@ -96,7 +131,28 @@ class Cancel(msgspec.Struct, tag="cancel", frozen=True):
     uid: int
 
 
-ToTokenizer = Submit | Cancel
+class Tokenize(msgspec.Struct, tag="tokenize", frozen=True):
+    """Turn text or a conversation into ids; answered by `Tokenized` or `Rejected`."""
+
+    uid: int
+    gateway: int
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    template_kwargs: dict[str, Any] = {}
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool | None = None
+
+
+class Detokenize(msgspec.Struct, tag="detokenize", frozen=True):
+    """Turn ids into text, special tokens included; answered by `Detokenized` or `Rejected`."""
+
+    uid: int
+    gateway: int
+    token_ids: list[int]
+
+
+ToTokenizer = Submit | Cancel | Tokenize | Detokenize
 
 
 # ── tokenizer → gateway, detokenizer → gateway (zmq PUSH → PULL, one socket per gateway) ─────────
@@ -115,6 +171,45 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+
+
+class Alternative(msgspec.Struct, frozen=True, array_like=True):
+    """A token that could have come, and how likely it was."""
+
+    id: int
+    token: str
+    """Its text alone; U+FFFD where it is part of a character."""
+    raw: bytes
+    """Its true bytes."""
+    logprob: float
+    """Natural logarithm, of the model's own distribution: before temperature, penalties and bans."""
+
+
+class TokenInfo(msgspec.Struct, frozen=True, array_like=True):
+    """A token with its log-probability, its rank (1 is the likeliest) and the likeliest alternatives."""
+
+    id: int
+    token: str
+    raw: bytes
+    logprob: float
+    rank: int
+    top: list[Alternative]
+
+
+class Tokenized(msgspec.Struct, tag="tokenized", frozen=True):
+    """The answer to `Tokenize`. Terminal."""
+
+    uid: int
+    token_ids: list[int]
+    token_strs: list[str]
+    max_model_len: int
+
+
+class Detokenized(msgspec.Struct, tag="detokenized", frozen=True):
+    """The answer to `Detokenize`. Terminal."""
+
+    uid: int
+    text: str
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True):
@@ -137,6 +232,15 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
     """Set when `finish_reason` is "error"."""
     prompt_ids: bytes = b""
     """int32: the prompt, on the terminal event of a request with `echo_prompt_ids`."""
+    logprobs: list[TokenInfo] = []
+    """One for each of `token_ids`, where the request asked for `logprobs`."""
+    prompt_logprobs: list[TokenInfo | None] | None = None
+    """On the first event, where the request asked for `prompt_logprobs`; None for the first token."""
+    prompt_text: str | None = None
+    """On the first event of a request with `echo`."""
+    cumulative_logprob: float = 0.0
+    """On the terminal event: sum over the output's tokens, where the request asked for `logprobs`, `best_of`
+    or beams; a beam's is the sum its score is made of."""
 
 
 class Events(msgspec.Struct, tag="events", frozen=True):
@@ -145,10 +249,32 @@ class Events(msgspec.Struct, tag="events", frozen=True):
     events: list[Event]
 
 
-ToGateway = Rejected | Events
+ToGateway = Rejected | Events | Tokenized | Detokenized
 
 
 # ── tokenizer → scheduler (ring, one per tokenizer) ──────────────────────────────────────────────
+
+
+class Controls(msgspec.Struct, frozen=True, array_like=True):
+    """What changes a row's logits before sampling; few requests have it.
+
+    Order: allowed ids, bias, bad words, minimum length, then penalties, as in vLLM.
+    """
+
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    bias_ids: bytes = b""
+    """int32"""
+    bias_values: bytes = b""
+    """float32"""
+    allowed_ids: bytes = b""
+    """int32; empty: all are."""
+    bad_words: tuple[bytes, ...] = ()
+    """int32 each: a sequence whose last token is banned where the ones before it have just come."""
+    min_tokens: int = 0
+    min_tokens_ids: bytes = b""
+    """int32: the ids that are banned before `min_tokens`."""
 
 
 class Sampling(msgspec.Struct, frozen=True, array_like=True):
@@ -162,6 +288,19 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True):
     min_p: float = 0.0
     seed: int = 0
     """Unsigned 64-bit; the key of the counter-based generator, whose counter is the token's position."""
+    controls: Controls | None = None
+    logprobs: int | None = None
+    """As in `SamplingParams`; also set, to 0, where only the sum is wanted."""
+    prompt_logprobs: int | None = None
+
+
+class Beams(msgspec.Struct, frozen=True, array_like=True):
+    """Beam search: the request's `n` best beams end as the choices uid, uid + 1 ..., best first."""
+
+    width: int
+    n: int
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True):
@@ -175,7 +314,13 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     context_ids: bytes = b""
     """int32: the prompt's last few ids, so that the first token's leading space comes out right."""
     prompt_ids: bytes = b""
-    """int32: the whole prompt, only where the client asked for it back."""
+    """int32: the whole prompt, only where the client asked for it back, as ids, text or log-probabilities."""
+    return_prompt_ids: bool = False
+    echo: bool = False
+    min_tokens: int = 0
+    """Stop strings are not looked for before so many tokens."""
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
 
 class Request(msgspec.Struct, tag="request", frozen=True, array_like=True):
@@ -186,13 +331,19 @@ class Request(msgspec.Struct, tag="request", frozen=True, array_like=True):
     prompt_ids: bytes
     """int32, at least one token."""
     max_tokens: int | None
-    """At least 1; None: as many as the context and the pool allow."""
+    """None: as many as the context and the pool allow; 0: the prompt is computed, nothing is sampled."""
     stop_ids: tuple[int, ...]
     """Token ids that end the output: the model's own (unless `ignore_eos`), then the client's."""
     sampling: Sampling
     output: Output
     silent_stop_ids: tuple[int, ...] = ()
     """Those of `stop_ids` that are the model's own, reported with `stop_reason` None."""
+    leader: int | None = None
+    """For choices after the first: the uid of the first. They wait until it has computed the prompt, whose
+    pages they then share."""
+    priority: int = 0
+    deadline: float | None = None
+    beams: Beams | None = None
 
 
 class Abort(msgspec.Struct, tag="abort", frozen=True, array_like=True):
@@ -228,6 +379,34 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     fault: Fault | None = None
 
 
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Log-probability of a new token, and of the likeliest; one per entry of `Tokens.uids` that wants it."""
+
+    uid: int
+    logprob: float
+    rank: int
+    top_ids: bytes = b""
+    """int32[k]"""
+    top: bytes = b""
+    """float32[k]"""
+
+
+class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Log-probabilities of the prompt's tokens [start, start + m), each given those before it."""
+
+    uid: int
+    start: int
+    """At least 1: nothing comes before the first token."""
+    logprobs: bytes
+    """float32[m]"""
+    ranks: bytes
+    """int32[m]"""
+    top_ids: bytes = b""
+    """int32[m, k]"""
+    top: bytes = b""
+    """float32[m, k]"""
+
+
 class Tokens(msgspec.Struct, tag="tokens", frozen=True, array_like=True):
     """What one step brought: handled in the order opens, tokens, ends."""
 
@@ -239,8 +418,11 @@ class Tokens(msgspec.Struct, tag="tokens", frozen=True, array_like=True):
     indices: bytes = b""
     """int32[n]: how many tokens the request had generated before this one."""
     ends: list[End] = []
+    logprobs: list[TokenLogprobs] = []
+    prompt_logprobs: list[PromptLogprobs] = []
+    """Complete before the request's first token or its end; they may come in parts, in order."""
     hits: list[tuple[int, int]] = []
-    """(uid, cached_tokens), with the request's first token: an output that a stop string ends has no `End`."""
+    """(uid, cached_tokens), with the first token: an output that a stop string ends has no `End`."""
 
 
 # ── detokenizer → scheduler (ring) ───────────────────────────────────────────────────────────────
@@ -264,6 +446,10 @@ class Admit(msgspec.Struct, frozen=True, array_like=True):
     pages: bytes
     """int32: the slot's block table so far, in order of position."""
     sampling: Sampling
+    prompt_length: int = 0
+    """Tokens of the sequence that are prompt; those after them are output, also when they are replayed."""
+    history: bytes = b""
+    """int32: all ids of the sequence known now, where `sampling.controls` looks at them; else empty."""
 
 
 class Plan(msgspec.Struct, tag="plan", frozen=True, array_like=True):
@@ -283,13 +469,16 @@ class Plan(msgspec.Struct, tag="plan", frozen=True, array_like=True):
     growth: bytes = b""
     """int32[n, 2]: (slot, page) appended to the slot's block table."""
     chunks: bytes = b""
-    """int32[n, 3]: (slot, count, samples): `samples` is 1 where the chunk is the prompt's last."""
+    """int32[n, 3]: (slot, count, samples): `samples` is 1 where the chunk is the last before sampling."""
     chunk_ids: bytes = b""
     """int32: the chunks' token ids, concatenated."""
     decodes: bytes = b""
     """int32[n]: slots that feed one token and sample the next."""
     cold: bool = False
     """No request was alive before this plan: the device's gap before it is not idleness."""
+    scored: bytes = b""
+    """int32[n, 2]: (chunk, label): for chunks, by their index, of sequences that want `prompt_logprobs`: the
+    id that follows the chunk in the prompt, -1 where the prompt ends with it."""
 
 
 # ── executor → scheduler (ring) ──────────────────────────────────────────────────────────────────
@@ -300,6 +489,27 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, array_like=True):
 
     pages: int
     """KV pages in the pool, numbered 0 .. pages - 1, all of them usable."""
+
+
+class RowLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """For the sampled token at `row` of `Result.tokens`, where its slot wants log-probabilities."""
+
+    row: int
+    logprob: float
+    rank: int
+    top_ids: bytes = b""
+    top: bytes = b""
+
+
+class ChunkLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """For a scored chunk: of each of its tokens but the first, then of its label if there is one."""
+
+    chunk: int
+    """Index among the plan's chunks."""
+    logprobs: bytes
+    ranks: bytes
+    top_ids: bytes = b""
+    top: bytes = b""
 
 
 class Clock(msgspec.Struct, frozen=True, array_like=True):
@@ -320,6 +530,8 @@ class Result(msgspec.Struct, tag="result", frozen=True, array_like=True):
     tokens: bytes
     """int32: one token for each chunk row that samples, then one for each decode row."""
     clock: Clock
+    logprobs: list[RowLogprobs] = []
+    prompt_logprobs: list[ChunkLogprobs] = []
 
 
 ToSchedulerFromExecutor = Hello | Result
