@@ -1,180 +1,183 @@
-"""Paged attention on the CPU: online softmax (Milakov and Gimelshein, 2018, arXiv:1805.02867) over tiles of
-keys.
+"""Paged attention on the CPU: online softmax (Milakov and Gimelshein, 2018, arXiv:1805.02867) in tiles.
 
 A row's keys and values are walked in tiles of 16 tokens at fixed absolute positions, gathered over pages of
 whatever size. Every row goes through the same instructions in the same order, be it a decode or one of many
 rows of a prompt chunk, so its bits depend on its query and its keys and values alone. Rows of one sequence
-share a block only to share the work of turning a tile of keys on its side.
+are worked on together only to share loads, and the work of turning a tile of keys on its side.
+
+Measured on one core (Zen 5), queries one by one -> eight at a time: 64 decodes on 192 tokens 10 -> 27 GB/s of
+KV; 256 rows on 2,048 tokens 42 -> 95 GFLOP/s.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from stretto.kernels import simd
+from stretto.kernels.paged_attention.tile import QUERIES, blend, dots
 from stretto.kernels.pool import Kernel, arguments, claim, floats, int32s, kernel, unpack
 
 TILE = simd.LANES
 """Tokens of a tile: one per lane."""
 ROWS = 8
-"""Query rows of one sequence that are worked on together."""
+"""Query rows of one sequence that are worked on together: with all heads of their group, a unit of work."""
 
 _Args = arguments(
-    "out q k_cache v_cache block_tables query_starts kv_lengths sequences kv_heads parts page_size max_pages"
+    "out q k_cache v_cache block_tables query_starts kv_lengths sequences kv_heads page_size max_pages"
     " out_stride q_stride",
     "scale",
 )
 
 
+class _Scratch(NamedTuple):
+    """A thread's buffers, flat float32. A query is a head of a row, rows outermost; width is head_dim, padded."""
+
+    queries: Any
+    """[queries, width], scaled."""
+    acc: Any
+    """[queries, width]: weighted sums of values so far."""
+    sums: Any
+    """[queries, 16]: sums of weights so far, by lane."""
+    maxima: Any
+    """[queries]: largest scores so far."""
+    keys: Any
+    """[width, 16]: a tile's keys, turned."""
+    offsets: Any
+    """int64 [16]: where in the cache a tile's tokens are."""
+    scores: Any
+    """[QUERIES, 16]: scores, then weights."""
+    decays: Any
+    """[QUERIES, 16]: what the sums so far are still worth."""
+
+
 @simd.device()
-def _locate(
-    offsets: Any, pages: Any, table: int, first: int, count: int, page_size: int, stride: int
-) -> None:
-    """Offsets in the cache of a tile's tokens; lanes past the last token repeat it."""
+def _scratch(queries: int, width: int) -> Any:
+    return _Scratch(
+        np.empty(queries * width, np.float32),
+        np.empty(queries * width, np.float32),
+        np.empty(queries * TILE, np.float32),
+        np.empty(queries, np.float32),
+        np.empty(width * TILE, np.float32),
+        np.empty(TILE, np.int64),
+        np.empty(QUERIES * TILE, np.float32),
+        np.empty(QUERIES * TILE, np.float32),
+    )
+
+
+@simd.device()
+def _take_query(s: Any, query: int, q: Any, at: int, head_dim: int, scale: Any) -> None:
+    """Start a query: copy it, scaled, and clear its sums."""
+    width = -(-head_dim // TILE) * TILE
+    for i in range(0, head_dim, TILE):
+        part = simd.load_first(q, at + i, min(TILE, head_dim - i))
+        simd.store(s.queries, query * width + i, simd.mul(part, simd.splat(scale)))
+        simd.store(s.acc, query * width + i, simd.splat(np.float32(0.0)))
+    simd.store(s.sums, query * TILE, simd.splat(np.float32(0.0)))
+    s.maxima[query] = -np.inf
+
+
+@simd.device()
+def _locate(s: Any, pages: Any, table: int, first: int, count: int, page_size: int, stride: int) -> None:
+    """Find a tile's tokens in the cache; lanes past the last token repeat it."""
     for lane in range(TILE):
         position = first + min(lane, count - 1)
         page = np.int64(pages[table + position // page_size])
-        offsets[lane] = (page * page_size + position % page_size) * stride
+        s.offsets[lane] = (page * page_size + position % page_size) * stride
 
 
 @simd.device()
-def _turn(keys: Any, cache: Any, offsets: Any, base: int, head_dim: int) -> None:
+def _turn(s: Any, cache: Any, base: int, head_dim: int) -> None:
     """keys[i, t] = element i of token t's key."""
     whole = head_dim - head_dim % TILE
     for column in range(0, whole, TILE):
-        simd.load_columns(cache, offsets, base + column, keys, column * TILE)
+        simd.load_columns(cache, s.offsets, base + column, s.keys, column * TILE)
     for column in range(whole, head_dim):
         for lane in range(TILE):
-            keys[column * TILE + lane] = cache[offsets[lane] + base + column]
+            s.keys[column * TILE + lane] = cache[s.offsets[lane] + base + column]
 
 
 @simd.device()
-def _dots(q: Any, start: int, keys: Any, head_dim: int) -> Any:
-    """q . k for the tile's 16 keys: one running sum over the even elements, one over the odd ones."""
-    even = simd.splat(np.float32(0.0))
-    odd = simd.splat(np.float32(0.0))
-    for i in range(0, head_dim, 2):
-        even = simd.fma(simd.splat(q[start + i]), simd.load(keys, i * TILE), even)
-        odd = simd.fma(simd.splat(q[start + i + 1]), simd.load(keys, (i + 1) * TILE), odd)
-    return simd.add(even, odd)
+def _soften(s: Any, place: int, query: int, seen: int) -> None:
+    """Turn a query's scores into weights under its new largest score: exactly 0 past the tokens it sees."""
+    at = place * TILE
+    scores = simd.keep_first(simd.load(s.scores, at), seen, simd.splat(np.float32(-np.inf)))
+    before = s.maxima[query]
+    highest = max(before, simd.max_lanes(scores))
+    decay = simd.exp(simd.splat(before - highest))
+    weights = simd.exp(simd.sub(scores, simd.splat(highest)))
+    weights = simd.keep_first(weights, seen, simd.splat(np.float32(0.0)))
+    simd.store(s.scores, at, weights)
+    simd.store(s.decays, at, decay)
+    simd.store(s.sums, query * TILE, simd.fma(simd.load(s.sums, query * TILE), decay, weights))
+    s.maxima[query] = highest
 
 
 @simd.device()
-def _blend(
-    acc: Any,
-    at: int,
-    decay: Any,
-    weights: Any,
-    count: int,
-    cache: Any,
-    offsets: Any,
-    base: int,
-    head_dim: int,
+def _meet(
+    s: Any, query: int, count: int, ahead: int, group: int, tokens: int, cache: Any, base: int, head_dim: int
 ) -> None:
-    """acc = acc * decay + weights . values, in order of position."""
-    whole = head_dim - head_dim % TILE
-    for column in range(0, whole, TILE):
-        total = simd.mul(simd.load(acc, at + column), decay)
-        for lane in range(count):
-            value = simd.load(cache, offsets[lane] + base + column)
-            total = simd.fma(simd.splat(weights[lane]), value, total)
-        simd.store(acc, at + column, total)
-    if whole < head_dim:
-        total = simd.mul(simd.load(acc, at + whole), decay)
-        for lane in range(count):
-            value = simd.load_first(cache, offsets[lane] + base + whole, head_dim - whole)
-            total = simd.fma(simd.splat(weights[lane]), value, total)
-        simd.store(acc, at + whole, total)
+    """Up to QUERIES queries meet the tile; `ahead`: by how many positions row 0 is past the tile's first."""
+    width = -(-head_dim // TILE) * TILE
+    dots(count, s.queries, query * width, width, s.keys.ctypes.data, head_dim, s.scores)
+    for place in range(count):
+        seen = ahead + (query + place) // group + 1
+        _soften(s, place, query + place, min(TILE, seen))
+    for column in range(0, head_dim, TILE):
+        columns, at = min(TILE, head_dim - column), query * width + column
+        blend(count, s.acc, at, width, s.decays, s.scores, tokens, cache, s.offsets, base + column, columns)
 
 
 @simd.device()
-def _soften(scores: Any, count: int, maxima: Any, sums: Any, query: int, weights: Any) -> Any:
-    """Weights of the tile's first `count` tokens under the new running maximum; returns the old ones'
-    decay.
-    """
-    scores = simd.keep_first(scores, count, simd.splat(np.float32(-np.inf)))
-    highest = max(maxima[query], simd.max_lanes(scores))
-    decay = simd.exp(simd.splat(maxima[query] - highest))
-    parts = simd.exp(simd.sub(scores, simd.splat(highest)))
-    parts = simd.keep_first(parts, count, simd.splat(np.float32(0.0)))
-    simd.store(weights, 0, parts)
-    simd.store(sums, query * TILE, simd.fma(simd.load(sums, query * TILE), decay, parts))
-    maxima[query] = highest
-    return decay
-
-
-@simd.device()
-def _finish(out: Any, to: int, acc: Any, at: int, sums: Any, query: int, head_dim: int) -> None:
-    share = np.float32(1.0) / simd.sum_lanes(simd.load(sums, query * TILE))
-    for i in range(head_dim):
-        out[to + i] = acc[at + i] * share
+def _finish(s: Any, query: int, out: Any, to: int, head_dim: int) -> None:
+    """Write a query's result."""
+    width = -(-head_dim // TILE) * TILE
+    share = simd.splat(np.float32(1.0) / simd.sum_lanes(simd.load(s.sums, query * TILE)))
+    for i in range(0, head_dim, TILE):
+        part = simd.mul(simd.load(s.acc, query * width + i), share)
+        simd.store_first(out, to + i, part, min(TILE, head_dim - i))
 
 
 @functools.cache
 def attention(head_dim: int, group: int) -> Kernel:
-    """The kernel for one head size (even) and number of query heads per KV head, both compile-time
-    constants.
-    """
+    """The kernel for one head size and number of query heads per KV head, both compile-time constants."""
     width = -(-head_dim // TILE) * TILE
 
     def body(pointer: Any) -> None:
         a = unpack(pointer)
-        out, q = floats(a.out), floats(a.q)
-        k_cache, v_cache = floats(a.k_cache), floats(a.v_cache)
-        pages = int32s(a.block_tables)
-        starts, lengths = int32s(a.query_starts), int32s(a.kv_lengths)
-        scale = simd.splat(np.float32(a.scale))
-        heads = group // a.parts
-        keys = np.empty(width * TILE, np.float32)
-        weights = np.empty(TILE, np.float32)
-        offsets = np.empty(TILE, np.int64)
-        acc = np.empty(ROWS * group * width, np.float32)
-        sums = np.empty(ROWS * group * TILE, np.float32)
-        maxima = np.empty(ROWS * group, np.float32)
-
+        out, q, k_cache, v_cache = floats(a.out), floats(a.q), floats(a.k_cache), floats(a.v_cache)
+        pages, starts, lengths = int32s(a.block_tables), int32s(a.query_starts), int32s(a.kv_lengths)
+        scale, stride = np.float32(a.scale), a.kv_heads * head_dim
+        s = _scratch(ROWS * group, width)
         unit, sequence, passed = claim(pointer), 0, 0
         while sequence < a.sequences:
-            start = np.int64(starts[sequence])
-            rows = np.int64(starts[sequence + 1]) - start
-            blocks = (rows + ROWS - 1) // ROWS
-            units = blocks * a.kv_heads * a.parts
+            rows = np.int64(starts[sequence + 1]) - np.int64(starts[sequence])
+            units = (rows + ROWS - 1) // ROWS * a.kv_heads
             if unit >= passed + units:
                 sequence, passed = sequence + 1, passed + units
                 continue
-            rest = unit - passed
-            begin = (blocks - 1 - rest // (a.kv_heads * a.parts)) * ROWS
-            count = min(ROWS, rows - begin)
-            kv_head = rest // a.parts % a.kv_heads
-            head = kv_head * group + rest % a.parts * heads
-            base = kv_head * head_dim
-            position = np.int64(lengths[sequence]) - rows + begin
-
-            acc[:] = 0
-            sums[:] = 0
-            maxima[:] = -np.inf
-            for first in range(0, position + count, TILE):
-                tokens = min(TILE, position + count - first)
-                _locate(
-                    offsets, pages, sequence * a.max_pages, first, tokens, a.page_size, a.kv_heads * head_dim
-                )
-                _turn(keys, k_cache, offsets, base, head_dim)
-                for row in range(max(0, first - position), count):
-                    seen = min(TILE, position + row + 1 - first)
-                    for h in range(heads):
-                        query = row * heads + h
-                        at = (start + begin + row) * a.q_stride + (head + h) * head_dim
-                        scores = simd.mul(_dots(q, at, keys, head_dim), scale)
-                        decay = _soften(scores, seen, maxima, sums, query, weights)
-                        _blend(acc, query * width, decay, weights, seen, v_cache, offsets, base, head_dim)
-            for row in range(count):
-                for h in range(heads):
-                    query = row * heads + h
-                    to = (start + begin + row) * a.out_stride + (head + h) * head_dim
-                    _finish(out, to, acc, query * width, sums, query, head_dim)
+            kv_head = (unit - passed) % a.kv_heads
+            first_row = (units - 1 - unit + passed) // a.kv_heads * ROWS  # the longest rows first
+            queries = min(ROWS, rows - first_row) * group
+            position = np.int64(lengths[sequence]) - rows + first_row
+            token, head, base = starts[sequence] + first_row, kv_head * group, kv_head * head_dim
+            for query in range(queries):
+                at = (token + query // group) * a.q_stride + (head + query % group) * head_dim
+                _take_query(s, query, q, at, head_dim, scale)
+            end = position + queries // group
+            for first in range(0, end, TILE):
+                tokens = min(TILE, end - first)
+                _locate(s, pages, sequence * a.max_pages, first, tokens, a.page_size, stride)
+                _turn(s, k_cache, base, head_dim)
+                for query in range(max(0, first - position) * group, queries, QUERIES):
+                    count = min(QUERIES, queries - query)
+                    _meet(s, query, count, position - first, group, tokens, v_cache, base, head_dim)
+            for query in range(queries):
+                to = (token + query // group) * a.out_stride + (head + query % group) * head_dim
+                _finish(s, query, out, to, head_dim)
             unit = claim(pointer)
 
     return kernel(_Args)(body)
@@ -188,7 +191,6 @@ def fits(out: torch.Tensor, q: torch.Tensor, k_cache: torch.Tensor, v_cache: tor
         and all(x.stride(1) == x.shape[2] and x.stride(2) == 1 for x in (out, q))
         and k_cache.is_contiguous()
         and v_cache.is_contiguous()
-        and q.shape[2] % 2 == 0
     )
 
 
@@ -203,12 +205,10 @@ def paged_attention(
     scale: float,
 ) -> None:
     """See `stretto.kernels.paged_attention.paged_attention`."""
-    tokens, q_heads, head_dim = q.shape
+    _, q_heads, head_dim = q.shape
     _, page_size, kv_heads, _ = k_cache.shape
-    group = q_heads // kv_heads
-    threads = torch.get_num_threads()
-    attention(head_dim, group)(
-        threads,
+    attention(head_dim, q_heads // kv_heads)(
+        torch.get_num_threads(),
         out.data_ptr(),
         q.data_ptr(),
         k_cache.data_ptr(),
@@ -218,7 +218,6 @@ def paged_attention(
         kv_lengths.data_ptr(),
         kv_lengths.shape[0],
         kv_heads,
-        group if tokens * kv_heads < 4 * threads else 1,
         page_size,
         block_tables.stride(0),
         out.stride(0),

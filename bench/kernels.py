@@ -1,0 +1,195 @@
+"""How fast each CPU kernel is beside its torch reference: `python -m stretto.bench.kernels [--json]`.
+
+The shapes are those of the embedded model, SmolLM2-135M: hidden 576, 9 heads and 3 KV heads of 64,
+feed-forward 1536, vocabulary 49,152. A figure is the best of several calls, kernel and reference in turns: a
+busy machine only ever adds time. Weights and KV rotate through more memory than the caches hold, as in a model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from stretto.bench.launch import machine
+from stretto.kernels import threads
+
+threads.configure()
+
+import torch  # noqa: E402  (the pool reads its settings when torch is loaded)
+import torch.nn.functional as F  # noqa: E402
+
+from stretto.kernels.linear import Linear  # noqa: E402
+from stretto.kernels.paged_attention import paged_attention  # noqa: E402
+from stretto.kernels.paged_attention import reference as attention_reference  # noqa: E402
+from stretto.kernels.rms_norm import reference as norm_reference  # noqa: E402
+from stretto.kernels.rms_norm import rms_norm  # noqa: E402
+from stretto.kernels.rope_and_cache import reference as rope_reference  # noqa: E402
+from stretto.kernels.rope_and_cache import rope_and_cache  # noqa: E402
+from stretto.kernels.sample import reference as sample_reference  # noqa: E402
+from stretto.kernels.sample import sample  # noqa: E402
+from stretto.kernels.silu_and_mul import reference as silu_reference  # noqa: E402
+from stretto.kernels.silu_and_mul import silu_and_mul  # noqa: E402
+
+HIDDEN, HEADS, KV_HEADS, DIM, WIDTH, VOCABULARY, PAGE = 576, 9, 3, 64, 1536, 49152, 16
+COPIES = 20
+"""Layers' worth of weights or KV that calls rotate through: 20 gate-up matrices are 71 MB in float16."""
+Call = Callable[[int], Any]
+"""One call of an op; the argument counts the calls."""
+
+
+class Case(NamedTuple):
+    """One op at one shape; `work` is the bytes or the floating-point operations of a call."""
+
+    op: str
+    shape: str
+    kernel: Call
+    reference: Call
+    work: float
+    unit: str
+
+
+class Row(NamedTuple):
+    """Milliseconds per call, and the kernel's rate."""
+
+    op: str
+    shape: str
+    kernel_ms: float
+    torch_ms: float
+    ratio: float
+    """torch's time over the kernel's."""
+    rate: float
+    unit: str
+
+
+def always(function: Callable[..., Any], *args: Any) -> Call:
+    """The same call every time."""
+    return lambda turn: function(*args)
+
+
+def rotating(function: Callable[..., Any], variants: Sequence[tuple[Any, ...]]) -> Call:
+    """Calls with each of the argument lists in turn."""
+    return lambda turn: function(*variants[turn % len(variants)])
+
+
+def norms() -> Iterator[Case]:
+    weight = torch.rand(HIDDEN)
+    for rows in (1, 64, 256):
+        out, x, residual = (torch.randn(rows, HIDDEN) for _ in range(3))
+        args = (out, x, weight, 1e-5, residual)
+        calls = always(rms_norm, *args), always(norm_reference.rms_norm, *args)
+        yield Case("rms_norm", f"{rows} rows", *calls, 16 * out.numel(), "GB/s")
+
+
+def gates() -> Iterator[Case]:
+    for rows in (1, 64, 256):
+        args = torch.empty(rows, WIDTH), torch.randn(rows, 2 * WIDTH)
+        calls = always(silu_and_mul, *args), always(silu_reference.silu_and_mul, *args)
+        yield Case("silu_and_mul", f"{rows} rows", *calls, 12 * rows * WIDTH, "GB/s")
+
+
+def ropes() -> Iterator[Case]:
+    for rows in (1, 64, 256):
+        qkv = torch.randn(rows, HEADS + 2 * KV_HEADS, DIM)
+        parts, caches = qkv.split([HEADS, KV_HEADS, KV_HEADS], dim=1), torch.zeros(2, 64, PAGE, KV_HEADS, DIM)
+        positions, slots = torch.arange(rows, dtype=torch.int32), torch.randperm(64 * PAGE)[:rows]
+        args = (*parts, torch.rand(2048, DIM), positions, slots, *caches)
+        calls = always(rope_and_cache, *args), always(rope_reference.rope_and_cache, *args)
+        yield Case("rope_and_cache", f"{rows} tokens", *calls, 8 * qkv.numel(), "GB/s")
+
+
+def attentions() -> Iterator[Case]:
+    for sequences, rows, length in ((1, 1, 2048), (8, 1, 256), (64, 1, 192), (1, 256, 256), (1, 256, 2048)):
+        pages = -(-length // PAGE)
+        caches = torch.randn(COPIES, 2, sequences * pages, PAGE, KV_HEADS, DIM)
+        tables = torch.randperm(sequences * pages).int().view(sequences, pages)
+        starts = torch.arange(sequences + 1, dtype=torch.int32) * rows
+        lengths = torch.full((sequences,), length, dtype=torch.int32)
+        q, out = torch.randn(2, sequences * rows, HEADS, DIM)
+        variants = [(out, q, *kv, tables, starts, lengths, DIM**-0.5) for kv in caches]
+        calls = (rotating(f, variants) for f in (paged_attention, attention_reference.paged_attention))
+        pairs = sequences * rows * (length - (rows - 1) / 2)
+        work = (pairs * KV_HEADS * DIM * 8, "GB/s") if rows == 1 else (pairs * HEADS * DIM * 4, "GFLOP/s")
+        yield Case("paged_attention", f"{sequences} x {rows} rows on {length}", *calls, *work)
+
+
+def linears() -> Iterator[Case]:
+    for width, depth in ((2 * WIDTH, HIDDEN), (HIDDEN, WIDTH), (VOCABULARY, HIDDEN)):
+        weights = [torch.randn(width, depth).half() for _ in range(COPIES if width < VOCABULARY else 1)]
+        layers, wide = [Linear(weight) for weight in weights], [weight.float() for weight in weights]
+        packed = [torch.ops.quantized.linear_prepack_fp16(weight, None) for weight in wide]
+        for rows in (1, 8, 64, 256):
+            x, out = torch.randn(rows, depth), torch.empty(rows, width)
+            shape = f"{rows} x {depth} x {width}"
+            work = (2 * width * depth, "GB/s") if rows < 64 else (2 * rows * width * depth, "GFLOP/s")
+            kernel = rotating(Linear.__call__, [(layer, x, out) for layer in layers])
+            plain = rotating(F.linear, [(x, weight) for weight in wide])
+            yield Case("linear float16", shape, kernel, plain, *work)
+            fbgemm = rotating(torch.ops.quantized.linear_dynamic_fp16, [(x, weight) for weight in packed])
+            yield Case("linear float16 (torch: fbgemm)", shape, kernel, fbgemm, *work)
+
+
+def samples() -> Iterator[Case]:
+    filters = {"greedy": (0, 0, 1, 0), "unfiltered": (1, 0, 1, 0), "top-k 50": (1, 50, 1, 0)}
+    filters["top-p 0.9"] = (1, 0, 0.9, 0)
+    for rows, (name, (temperature, top_k, top_p, min_p)) in itertools.product((1, 64), filters.items()):
+        reals = [torch.full((rows,), float(value)) for value in (temperature, top_p, min_p)]
+        args = (
+            torch.randn(rows, VOCABULARY) * 3,
+            reals[0],
+            torch.full((rows,), top_k, dtype=torch.int32),
+            *reals[1:],
+            torch.arange(rows),
+            torch.arange(rows),
+            torch.empty(rows, dtype=torch.int32),
+        )
+        calls = always(sample, *args), always(sample_reference.sample, *args)
+        yield Case("sample", f"{rows} x {VOCABULARY}, {name}", *calls, 4 * rows * VOCABULARY, "GB/s")
+
+
+def best_of(calls: list[Call], seconds: float) -> list[float]:
+    """Milliseconds of each call's fastest run, taken in turns until each has had its time."""
+    best = [float("inf")] * len(calls)
+    end = time.perf_counter() + seconds * len(calls)
+    for turn in itertools.count():
+        for index, call in enumerate(calls):
+            start = time.perf_counter()
+            call(turn)
+            best[index] = min(best[index], 1e3 * (time.perf_counter() - start))
+        if turn >= 2 and time.perf_counter() > end:
+            return best
+    raise AssertionError
+
+
+def measure(only: str, seconds: float) -> Iterator[Row]:
+    """Rows of the ops whose name contains `only`."""
+    for cases in (norms, gates, ropes, attentions, linears, samples):
+        for case in cases():
+            if only in case.op:
+                case.kernel(0), case.reference(0)
+                kernel, reference = best_of([case.kernel, case.reference], seconds)
+                figures = (kernel, reference, reference / kernel, case.work / kernel / 1e6)
+                yield Row(case.op, case.shape, *(round(figure, 4) for figure in figures), case.unit)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="ops whose name contains this")
+    parser.add_argument("--seconds", type=float, default=0.2, help="time per kernel and per reference")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    options = parser.parse_args()
+    rows = measure(options.only, options.seconds)
+    if options.json:
+        print(json.dumps({"machine": machine(), "kernels": [row._asdict() for row in rows]}, indent=1))
+        return
+    print(f"{'op':<31}{'shape':<25}{'kernel ms':>10}{'torch ms':>10}{'ratio':>7}{'rate':>8}")
+    for row in rows:
+        figures = f"{row.kernel_ms:10.3f}{row.torch_ms:10.3f}{row.ratio:7.1f}{row.rate:8.1f} {row.unit}"
+        print(f"{row.op:<31}{row.shape:<25}{figures}")
+
+
+if __name__ == "__main__":
+    main()
