@@ -17,6 +17,7 @@ def lose_a_page(core: Core) -> None:
 
 def share_a_page_to_be_written(core: Core) -> None:
     core._table.blocks[0] = core._table.blocks[1]
+    core._table.length[0] = 5
 
 
 def repeat_a_page(core: Core) -> None:
