@@ -12,20 +12,15 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from stretto.kernels.warm import compile_all
-from stretto.roles.actor import SetupError
 from stretto.roles.config import Config
 from stretto.roles.executor.device import Device
+from stretto.roles.executor.errors import ConfigError
 from stretto.roles.executor.kv import PageShape, count_pages, default_bytes
 from stretto.roles.executor.models import build_model
-from stretto.roles.executor.models.interface import Model
 from stretto.roles.executor.models.loader import Loader
 from stretto.roles.executor.runner import Runner
 from stretto.roles.executor.weights.model_config import ModelConfig, load_model_config
 from stretto.roles.executor.weights.safetensors_dir import Weights
-
-
-class ConfigError(SetupError):
-    """What the user asked for cannot be had; the message says what to change."""
 
 
 class Built(NamedTuple):
@@ -40,15 +35,19 @@ class Built(NamedTuple):
 def build(config: Config, wake: Callable[[], None], progress: Callable[[str], None]) -> Built:
     """Load the model, make the pool. `wake` is called from other threads when a step is done or has failed.
 
-    Raises ConfigError, KVMemoryError or ModelError, each with a sentence for the user.
+    Raises ConfigError or ModelError, with a sentence for the user.
     """
     device = make_device(config.device, wake)
     model_config = load_model_config(config.model_dir)
     max_len = _max_len(config, model_config)
     progress(f"loading {config.model_dir}")
-    model = _load(config, model_config, device, max_len, progress)
+    loader = _loader(config, model_config, device)
+    model = build_model(model_config, loader, max_len)
     shape = PageShape(model.kv_layers, config.page_size, model.kv_heads, model.head_dim, model.dtype)
     pages = _count_pages(config, shape, device, max_len)
+    if device.torch_device.type == "cpu":
+        group = model_config.num_heads // model_config.num_kv_heads
+        compile_all(model.head_dim, group, loader.matrix_dtypes, progress)
     runner = Runner(
         device=device,
         model=model,
@@ -77,22 +76,9 @@ def make_device(name: str, alarm: Callable[[], None]) -> Device:
     return cast(Device, device)
 
 
-def _load(
-    config: Config,
-    model_config: ModelConfig,
-    device: Device,
-    max_len: int,
-    progress: Callable[[str], None],
-) -> Model:
-    weights = Weights(config.model_dir)
+def _loader(config: Config, model_config: ModelConfig, device: Device) -> Loader:
     dtype = compute_dtype(config.dtype, model_config.dtype, device.torch_device)
-    loader = Loader(weights, device.torch_device, dtype)
-    model = build_model(model_config, loader, max_len)
-    weights.close()
-    if device.torch_device.type == "cpu":
-        group = model_config.num_heads // model_config.num_kv_heads
-        compile_all(model_config.head_dim, group, loader.matrix_dtypes, progress)
-    return model
+    return Loader(Weights(config.model_dir), device.torch_device, dtype)
 
 
 def compute_dtype(wanted: str, stored: str, place: torch.device) -> torch.dtype:

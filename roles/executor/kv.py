@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from stretto.roles.actor import SetupError
+from stretto.roles.executor.errors import ConfigError
 
 UNITS = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 CPU_SHARE = 0.25
@@ -23,10 +23,6 @@ CPU_TOKENS_PER_SLOT = 2048
 shares its machine with others."""
 CUDA_SHARE = 0.85
 """Of the memory that is free once the weights are loaded; the rest is for activations."""
-
-
-class KVMemoryError(SetupError):
-    """The pool cannot be made as asked; the message says what to change."""
 
 
 class KVCache(NamedTuple):
@@ -52,28 +48,28 @@ class PageShape:
         return 2 * self.layers * self.page_size * self.kv_heads * self.head_dim * self.dtype.itemsize
 
     def allocate(self, pages: int, place: torch.device) -> KVCache:
-        """A pool of so many pages, uninitialised. Raises KVMemoryError when there is no room for it."""
+        """A pool of so many pages, uninitialised. Raises ConfigError when there is no room for it."""
         shape = (self.layers, pages, self.page_size, self.kv_heads, self.head_dim)
         try:
             return KVCache(*(torch.empty(shape, dtype=self.dtype, device=place) for _ in range(2)))
         except RuntimeError as error:  # also torch.OutOfMemoryError
             size = _readable(pages * self.bytes)
-            raise KVMemoryError(f"no room for a KV pool of {size}; give a smaller --kv-memory") from error
+            raise ConfigError(f"no room for a KV pool of {size}; give a smaller --kv-memory") from error
 
 
 def count_pages(wanted: str, shape: PageShape, free: int, default: int) -> int:
     """Pages of the pool, at least one.
 
     `wanted` is the user's --kv-memory, such as "512MiB" or "4096tokens", or empty for `default` bytes; `free`
-    is the memory that can be had, in bytes. Raises KVMemoryError for nonsense and for more than there is.
+    is the memory that can be had, in bytes. Raises ConfigError for nonsense and for more than there is.
     """
     size = _bytes(wanted, shape) if wanted else min(default, free)
     if size > free:
-        raise KVMemoryError(
+        raise ConfigError(
             f"--kv-memory {wanted} is {_readable(size)}, but only {_readable(free)} of memory are free"
         )
     if size < shape.bytes:
-        raise KVMemoryError(
+        raise ConfigError(
             f"a KV page of {shape.page_size} tokens takes {_readable(shape.bytes)}, and the pool has only "
             f"{_readable(size)}; give at least --kv-memory {shape.page_size}tokens"
         )
@@ -95,7 +91,7 @@ def _bytes(text: str, shape: PageShape) -> int:
         return int(-(-float(match[1]) // shape.page_size)) * shape.bytes
     if match and unit in UNITS:
         return int(float(match[1]) * UNITS[unit])
-    raise KVMemoryError(f"--kv-memory {text!r} is not a size; write it as 512MiB, 2GiB or 4096tokens")
+    raise ConfigError(f"--kv-memory {text!r} is not a size; write it as 512MiB, 2GiB or 4096tokens")
 
 
 def _readable(size: float) -> str:

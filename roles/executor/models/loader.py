@@ -40,7 +40,8 @@ class Loader:
 
     def linear(self, *names: str) -> Linear:
         """One layer whose outputs are those of the named ones, in order; biases where the model has them."""
-        weight = torch.cat([self.tensor(f"{name}.weight") for name in names])
+        weights = [self.tensor(f"{name}.weight") for name in names]
+        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+        biases = [self.vector(f"{name}.bias") for name in names if f"{name}.bias" in self._names]
         self.matrix_dtypes.add(weight.dtype)
-        biases = [f"{name}.bias" for name in names if f"{name}.bias" in self._names]
-        return Linear(weight, torch.cat([self.vector(bias) for bias in biases]) if biases else None)
+        return Linear(weight, torch.cat(biases) if biases else None)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from stretto.roles import messages as m
+from stretto.roles.actor import SetupError
 from stretto.roles.config import Config
 from stretto.roles.executor.actor import Executor
 
@@ -168,11 +169,20 @@ def test_what_the_device_raises_ends_the_role(config: Config) -> None:
         live(config, act)
 
 
-def test_a_bad_pool_size_ends_the_boot_with_one_sentence(config: Config) -> None:
-    bad = msgspec.structs.replace(config, kv_memory="a lot")
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"kv_memory": "a lot"}, "--kv-memory 'a lot' is not a size; write it as 512MiB, 2GiB or 4096tokens"),
+        ({"model_dir": "/nowhere"}, "/nowhere/config.json does not exist; a model directory needs it"),
+    ],
+)
+def test_what_the_user_can_mend_ends_the_boot_with_one_sentence(
+    config: Config, change: dict[str, str], sentence: str
+) -> None:
+    async def main() -> None:
+        wires = Wires(msgspec.structs.replace(config, **change))
+        with pytest.raises(SetupError) as caught:
+            await Executor(wires).open()  # type: ignore[arg-type]
+        assert str(caught.value) == sentence
 
-    async def act(wires: Wires, role: Executor) -> None:
-        pass
-
-    with pytest.raises(ValueError, match=r"^--kv-memory 'a lot' is not a size; write it as"):
-        live(bad, act)
+    asyncio.run(main())

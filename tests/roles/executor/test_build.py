@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from stretto.roles.config import Config
-from stretto.roles.executor.build import ConfigError, build, compute_dtype, make_device
+from stretto.roles.executor.build import build, compute_dtype, make_device
 from stretto.roles.executor.device_cpu import CpuDevice
-from stretto.roles.executor.kv import KVMemoryError
+from stretto.roles.executor.errors import ConfigError
 
 CPU = torch.device("cpu")
 
@@ -33,7 +33,7 @@ def test_the_default_pool_holds_every_slot_at_full_length(make_tiny: Any) -> Non
 
 
 def test_nonsense_for_the_pool_is_refused(make_tiny: Any) -> None:
-    with pytest.raises(KVMemoryError, match="is not a size"):
+    with pytest.raises(ConfigError, match="is not a size"):
         make(make_tiny(), kv_memory="much")
 
 

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from stretto.roles.executor.kv import CPU_LIMIT, KVMemoryError, PageShape, count_pages, default_bytes
+from stretto.roles.executor.errors import ConfigError
+from stretto.roles.executor.kv import CPU_LIMIT, PageShape, count_pages, default_bytes
 
 CPU = torch.device("cpu")
 SHAPE = PageShape(layers=2, page_size=16, kv_heads=3, head_dim=64, dtype=torch.float32)
@@ -31,17 +32,17 @@ def test_sizes_are_in_bytes_or_tokens(wanted: str, pages: int) -> None:
 
 @pytest.mark.parametrize("wanted", ["lots", "12", "GiB", "-1GiB", "1e3MiB", "3 apples"])
 def test_nonsense_is_refused_with_what_to_write_instead(wanted: str) -> None:
-    with pytest.raises(KVMemoryError, match="512MiB, 2GiB or 4096tokens"):
+    with pytest.raises(ConfigError, match="512MiB, 2GiB or 4096tokens"):
         count_pages(wanted, SHAPE, free=GIB, default=GIB)
 
 
 def test_more_than_there_is_is_refused_with_both_numbers() -> None:
-    with pytest.raises(KVMemoryError, match=r"--kv-memory 3GiB is 3 GiB, but only 1.5 GiB"):
+    with pytest.raises(ConfigError, match=r"--kv-memory 3GiB is 3 GiB, but only 1.5 GiB"):
         count_pages("3GiB", SHAPE, free=3 * GIB // 2, default=GIB)
 
 
 def test_less_than_a_page_is_refused() -> None:
-    with pytest.raises(KVMemoryError, match="at least --kv-memory 16tokens"):
+    with pytest.raises(ConfigError, match="at least --kv-memory 16tokens"):
         count_pages("47KiB", SHAPE, free=GIB, default=GIB)
 
 
@@ -68,5 +69,5 @@ def test_the_pool_has_the_layout_of_the_kernels() -> None:
 
 
 def test_a_pool_without_room_names_the_option() -> None:
-    with pytest.raises(KVMemoryError, match="give a smaller --kv-memory"):
+    with pytest.raises(ConfigError, match="give a smaller --kv-memory"):
         SHAPE.allocate(1 << 40, CPU)
