@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 from stretto.roles.gateway import http
 from stretto.roles.gateway.answers import Answer, answer_to
-from stretto.roles.gateway.door import Door, HungUp, Inbox, Stream, merge
+from stretto.roles.gateway.door import Door
 from stretto.roles.gateway.faults import Refused
 from stretto.roles.gateway.intake import Job
+from stretto.roles.gateway.stream import HungUp, Inbox, Stream, merge
 from stretto.roles.messages import Event
 
 

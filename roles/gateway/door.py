@@ -1,7 +1,6 @@
 """The door: every live request of this gateway, from its `Submit` to its one terminal event.
 
-The core of the role, free of HTTP and of sockets. A request is a `Stream`; whoever submitted it hears of it
-through an `Inbox`, which may serve many streams at once (a WebSocket's) or one (an HTTP request's).
+The core of the role, free of HTTP and of sockets.
 """
 
 from __future__ import annotations
@@ -10,19 +9,14 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
-
-import msgspec
 
 from stretto.roles import messages as m
 from stretto.roles.gateway import faults
 from stretto.roles.gateway.intake import Job
+from stretto.roles.gateway.stream import Inbox, Stream
 from stretto.roles.metrics import Meter
-
-MAX_PENDING = 64
-"""Events a stream keeps apart for its reader before they are merged into one."""
 
 _ENDINGS = {
     "stop": "requests_finished_total",
@@ -40,80 +34,6 @@ class Wires(Protocol):
 
     def post(self, tokenizer: int, message: m.ToTokenizer) -> None:
         """Send without fail, later if it cannot be now."""
-
-
-class HungUp(Exception):
-    """The client left: nobody is there to answer."""
-
-
-class Inbox:
-    """Where one client's connection hears that its streams have something."""
-
-    def __init__(self) -> None:
-        self._ready: deque[Stream] = deque()
-        self._bell = asyncio.Event()
-        self._closed = False
-
-    def put(self, stream: Stream) -> None:
-        """Queue a stream that has something to take, and had nothing before."""
-        self._ready.append(stream)
-        self._bell.set()
-
-    def hang_up(self) -> None:
-        """Make `get` raise `HungUp`, now and ever after."""
-        self._closed = True
-        self._bell.set()
-
-    async def get(self) -> Stream:
-        """Wait for the next stream that has something; whoever calls this takes it before the next call."""
-        while not (self._ready or self._closed):
-            self._bell.clear()
-            await self._bell.wait()
-        if self._closed:
-            raise HungUp
-        return self._ready.popleft()
-
-
-class Stream:
-    """One live request, as its client sees it.
-
-    Memory is bounded however slowly the client reads: what it has not taken is kept as `MAX_PENDING` events
-    at most, so that it costs the text of its own answer and no more.
-    """
-
-    __slots__ = ("arrived", "ended", "inbox", "last", "pending", "streaming", "tokenizer", "uid")
-
-    def __init__(self, uid: int, tokenizer: int, inbox: Inbox, streaming: bool, arrived: float) -> None:
-        self.uid, self.tokenizer, self.inbox = uid, tokenizer, inbox
-        self.streaming, self.arrived = streaming, arrived
-        self.last: float | None = None
-        """When the last event came; None before the first."""
-        self.ended = False
-        """The terminal event has come; it may still be pending."""
-        self.pending: list[m.Event] = []
-
-    def put(self, event: m.Event) -> None:
-        """Keep an event for the client and ring its bell."""
-        self.pending.append(event)
-        if len(self.pending) == 1:
-            self.inbox.put(self)
-        elif len(self.pending) > MAX_PENDING:
-            self.pending = [merge(self.pending)]
-
-    def take(self) -> list[m.Event]:
-        """All events since the last call, in order."""
-        taken, self.pending = self.pending, []
-        return taken
-
-
-def merge(events: list[m.Event]) -> m.Event:
-    """One event that says what these consecutive ones (at least one) say together."""
-    return msgspec.structs.replace(
-        events[-1],
-        index=events[0].index,
-        text="".join(event.text for event in events),
-        token_ids=b"".join(event.token_ids for event in events),
-    )
 
 
 def uids(index: int) -> Iterator[int]:
@@ -179,15 +99,14 @@ class Door:
     def on_message(self, message: m.ToGateway) -> None:
         """Pass on what came from a tokenizer or a detokenizer; what nobody waits for is dropped."""
         now = self._now()
-        if isinstance(message, m.Rejected):
-            stream = self._live.get(message.uid)
-            if stream is not None:
-                self._deliver(stream, _failure(stream, message.fault), now)
-            return
-        for event in message.events:
-            stream = self._live.get(event.uid)
-            if stream is not None:
-                self._deliver(stream, event, now)
+        match message:
+            case m.Rejected(uid, fault):
+                if stream := self._live.get(uid):
+                    self._deliver(stream, _failure(stream, fault), now)
+            case m.Events(events):
+                for event in events:
+                    if stream := self._live.get(event.uid):
+                        self._deliver(stream, event, now)
 
     def peer_lost(self, role: str, index: int) -> None:
         """Fail the requests that a dead process took with it; an executor's are the scheduler's to replay."""

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from stretto.roles.gateway.door import HungUp, Inbox
 from stretto.roles.gateway.faults import error_json, refusal
+from stretto.roles.gateway.stream import HungUp, Inbox
 from stretto.roles.messages import Fault
 
 Scope = MutableMapping[str, Any]

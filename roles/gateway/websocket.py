@@ -36,42 +36,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import orjson
-from msgspec import Meta
 
-from stretto.roles.gateway import http
-from stretto.roles.gateway.answers import id_list, usage_object
-from stretto.roles.gateway.door import Door, Inbox, Stream, merge
-from stretto.roles.gateway.faults import Refused, error_object, refusal, undecodable
+from stretto.roles.gateway import frames, http
+from stretto.roles.gateway.door import Door
+from stretto.roles.gateway.faults import Refused, refusal
+from stretto.roles.gateway.frames import Generate, Objection
 from stretto.roles.gateway.intake import Intake, Job
-from stretto.roles.messages import Event, Fault
+from stretto.roles.gateway.stream import Inbox, Stream, merge
+from stretto.roles.messages import Event
 from stretto.roles.metrics import Meter
-
-Id = Annotated[str, Meta(min_length=1, max_length=256)]
-
-
-class Generate(msgspec.Struct, tag="generate", forbid_unknown_fields=True):
-    """Client to server: start a request."""
-
-    id: Id
-    request: msgspec.Raw
-
-
-class Cancel(msgspec.Struct, tag="cancel", forbid_unknown_fields=True):
-    """Client to server: end a request."""
-
-    id: Id
-
-
-class _Named(msgspec.Struct):
-    id: Any = None
-
-
-_frame = msgspec.json.Decoder(Generate | Cancel)
-_named = msgspec.json.Decoder(_Named)
 
 
 class Call:
@@ -129,8 +105,8 @@ class Session:
         while (message := await receive())["type"] != "websocket.disconnect":
             try:
                 self._obey(message.get("text"))
-            except _Objection as objection:
-                await self._put(_error(objection.id, objection.fault))
+            except Objection as objection:
+                await self._put(frames.error(objection.id, objection.fault))
 
     async def _write(self) -> None:
         while True:
@@ -145,17 +121,17 @@ class Session:
     # Frames from the client.
 
     def _obey(self, text: str | None) -> None:
-        """Act on a frame. Raises `_Objection`."""
+        """Act on a frame. Raises `Objection`."""
         if text is None:
-            raise _Objection(None, refusal("Frames are text, not binary.").fault)
-        frame = _decode(text)
+            raise Objection(None, refusal("Frames are text, not binary.").fault)
+        frame = frames.decode(text)
         try:
             if isinstance(frame, Generate):
                 self._start(frame)
             elif call := self._calls.get(frame.id):
                 self._door.cancel(call.stream)
         except Refused as refused:
-            raise _Objection(frame.id, refused.fault) from None
+            raise Objection(frame.id, refused.fault) from None
 
     def _start(self, frame: Generate) -> None:
         if frame.id in self._calls:
@@ -174,67 +150,11 @@ class Session:
         if call.job.stream:
             return [frame for event in events for frame in _streamed(call, event)]
         call.held += events
-        return [_ending(call, merge(call.held))] if call.stream.ended else []
-
-
-class _Objection(Exception):
-    """A frame is refused; `id` is the request it speaks of, if it does."""
-
-    def __init__(self, id: str | None, fault: Fault) -> None:
-        super().__init__(fault.message)
-        self.id, self.fault = id, fault
-
-
-def _decode(text: str) -> Generate | Cancel:
-    try:
-        return _frame.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise _Objection(_id_of(text), undecodable(error).fault) from None
-
-
-def _id_of(text: str) -> str | None:
-    """The id of a frame that is otherwise wrong."""
-    try:
-        name = _named.decode(text).id
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return name if isinstance(name, str) else None
+        return [frames.ending(call.id, call.job, merge(call.held))] if call.stream.ended else []
 
 
 def _streamed(call: Call, event: Event) -> Iterator[dict[str, Any]]:
     if event.text or (call.job.return_token_ids and event.token_ids):
-        yield _delta(call, event)
+        yield frames.delta(call.id, call.job, event)
     if event.finish_reason is not None:
-        yield _ending(call, event)
-
-
-def _ending(call: Call, event: Event) -> dict[str, Any]:
-    return _done(call, event) if event.fault is None else _error(call.id, event.fault)
-
-
-def _delta(call: Call, event: Event) -> dict[str, Any]:
-    frame: dict[str, Any] = {"type": "delta", "id": call.id, "index": 0, "text": event.text}
-    if call.job.return_token_ids:
-        frame["token_ids"] = id_list(event.token_ids)
-    return frame
-
-
-def _done(call: Call, event: Event) -> dict[str, Any]:
-    frame: dict[str, Any] = {
-        "type": "done",
-        "id": call.id,
-        "finish_reason": event.finish_reason,
-        "stop_reason": event.stop_reason,
-        "usage": usage_object(event.usage),
-    }
-    if not call.job.stream:
-        frame["text"] = event.text
-        if call.job.return_token_ids:
-            frame["token_ids"] = id_list(event.token_ids)
-    if call.job.return_token_ids:
-        frame["prompt_token_ids"] = id_list(event.prompt_ids)
-    return frame
-
-
-def _error(id: str | None, fault: Fault) -> dict[str, Any]:
-    return {"type": "error", "id": id, "status": fault.status, "error": error_object(fault)}
+        yield frames.ending(call.id, call.job, event)

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.roles import messages as m
-from stretto.roles.gateway.door import MAX_PENDING, Door, HungUp, Inbox, Stream, merge, uids
+from stretto.roles.gateway.door import Door, uids
 from stretto.roles.gateway.faults import Refused
 from stretto.roles.gateway.intake import Job
+from stretto.roles.gateway.stream import Inbox, Stream, merge
 from stretto.roles.metrics import Meter
 
 PROMPT = Job(params=m.SamplingParams(), prompt="Hi")
@@ -199,44 +200,6 @@ def test_a_dead_executor_fails_nothing(bench: Bench) -> None:
     stream = bench.submit()
     bench.door.peer_lost("executor", 0)
     assert not stream.ended
-
-
-def test_a_slow_reader_keeps_its_text_and_no_more(bench: Bench) -> None:
-    stream = bench.submit(STREAMED)
-    for i in range(10 * MAX_PENDING):
-        bench.events(delta(stream, i, chr(97 + i % 26)))
-    assert len(stream.pending) <= MAX_PENDING
-    bench.events(end(stream))
-    whole = merge(stream.take())
-    assert whole.text == "".join(chr(97 + i % 26) for i in range(10 * MAX_PENDING))
-    assert len(whole.token_ids) == 4 * 10 * MAX_PENDING
-    assert (whole.index, whole.finish_reason, whole.usage) == (0, "stop", m.Usage(1, 1))
-
-
-def test_an_inbox_names_each_stream_once_per_visit(bench: Bench) -> None:
-    async def body() -> None:
-        inbox = Inbox()
-        a, b = (bench.door.submit(STREAMED, inbox) for _ in range(2))
-        bench.events(delta(b), delta(a), delta(b, 1))
-        assert await inbox.get() is b
-        assert len(b.take()) == 2
-        bench.events(end(b))
-        assert [await inbox.get(), await inbox.get()] == [a, b]
-
-    run(body)
-
-
-def test_hanging_up_ends_the_wait_for_good() -> None:
-    async def body() -> None:
-        inbox = Inbox()
-        waiting = asyncio.create_task(inbox.get())
-        await asyncio.sleep(0)
-        inbox.hang_up()
-        for attempt in (waiting, inbox.get()):
-            with pytest.raises(HungUp):
-                await attempt
-
-    run(body)
 
 
 def test_draining_waits_for_the_last_request(bench: Bench) -> None:

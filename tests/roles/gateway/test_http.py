@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from stretto.roles.gateway import http
-from stretto.roles.gateway.door import HungUp
 from stretto.roles.gateway.faults import OVERLOADED, Refused, refusal
+from stretto.roles.gateway.stream import HungUp
 
 
 class Client:

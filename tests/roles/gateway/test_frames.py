@@ -1,0 +1,46 @@
+"""Frames, byte by byte where it matters; `test_websocket` sees them in use."""
+
+from __future__ import annotations
+
+import pytest
+
+from stretto.roles.gateway import frames
+from stretto.roles.gateway.intake import Job
+from stretto.roles.messages import Event, Fault, SamplingParams
+
+JOB = Job(params=SamplingParams(), prompt="Hi", stream=True)
+
+
+def test_a_generate_keeps_its_request_unread() -> None:
+    frame = frames.decode('{"type": "generate", "id": "a", "request": {"x": [1]}}')
+    assert isinstance(frame, frames.Generate)
+    assert (frame.id, bytes(frame.request)) == ("a", b'{"x": [1]}')
+
+
+def test_a_cancel_is_an_id() -> None:
+    assert frames.decode('{"type": "cancel", "id": "a"}') == frames.Cancel("a")
+
+
+@pytest.mark.parametrize(
+    ("text", "id"),
+    [
+        ('{"type": "cancel", "id": "a", "why": 1}', "a"),
+        ('{"type": "cancel", "id": 5}', None),
+        ('{"type": "cancel"', None),
+        ("[" * 100_000, None),
+    ],
+)
+def test_an_objection_names_the_request_if_it_can(text: str, id: str | None) -> None:
+    with pytest.raises(frames.Objection) as caught:
+        frames.decode(text)
+    assert (caught.value.id, caught.value.fault.status) == (id, 400)
+
+
+def test_a_failed_request_ends_in_an_error() -> None:
+    event = Event(1, 0, "", finish_reason="error", fault=Fault(503, "gone", "server_error"))
+    assert frames.ending("a", JOB, event) == {
+        "type": "error",
+        "id": "a",
+        "status": 503,
+        "error": {"message": "gone", "type": "server_error", "param": None, "code": None},
+    }
