@@ -8,35 +8,27 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, WebSocketRoute
 
 from stretto.roles.config import Config
-from stretto.roles.gateway import http
-from stretto.roles.gateway.completions import Completions
+from stretto.roles.gateway import completions, http, pages, websocket
 from stretto.roles.gateway.door import Door
 from stretto.roles.gateway.faults import INTERNAL, error_json, refusal
 from stretto.roles.gateway.intake import Intake
-from stretto.roles.gateway.pages import OPEN_PATHS, Pages
-from stretto.roles.gateway.websocket import Socket
+from stretto.roles.gateway.pages import OPEN_PATHS
+from stretto.roles.gateway.parts import Parts
 from stretto.roles.messages import Fault
 from stretto.roles.metrics import Meter
 from stretto.shm.board import Board
 
+MODULES = (completions, websocket, pages)
+"""Those that contribute to the route table, each by `routes(parts)`."""
+
 
 def application(config: Config, door: Door, meter: Meter, board: Board) -> http.App:
     """The whole ASGI application of one gateway."""
-    intake = Intake(config.served_model_name)
-    chat, text = (
-        Completions(door, read, config.served_model_name, config.max_body_bytes)
-        for read in (intake.chat, intake.text)
-    )
+    parts = Parts(config, door, Intake(config.served_model_name), meter, board)
     app = Starlette(
-        routes=[
-            Route("/v1/chat/completions", chat, methods=["POST"]),
-            Route("/v1/completions", text, methods=["POST"]),
-            WebSocketRoute("/v1/stream", Socket(door, intake, meter)),
-            *Pages(config, board).routes(),
-        ],
+        routes=[route for module in MODULES for route in module.routes(parts)],
         exception_handlers={HTTPException: _on_http_error, Exception: _on_bug},
     )
     app.router.redirect_slashes = False

@@ -9,13 +9,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from starlette.routing import BaseRoute, Route
+
 from stretto.roles.gateway import http
 from stretto.roles.gateway.answers import Answer, answer_to
 from stretto.roles.gateway.door import Door
 from stretto.roles.gateway.faults import Refused
 from stretto.roles.gateway.intake import Job
+from stretto.roles.gateway.parts import Parts
 from stretto.roles.gateway.stream import HungUp, Inbox, Stream, merge
 from stretto.roles.messages import Event
+
+
+def routes(parts: Parts) -> list[BaseRoute]:
+    """Chats and completions."""
+    config = parts.config
+    chat, text = (
+        Completions(parts.door, read, config.served_model_name, config.max_body_bytes)
+        for read in (parts.intake.chat, parts.intake.text)
+    )
+    return [
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/v1/completions", text, methods=["POST"]),
+    ]
 
 
 class Completions:

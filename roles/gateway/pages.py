@@ -17,10 +17,16 @@ from stretto.roles.config import Config
 from stretto.roles.gateway.exposition import BoardCollector
 from stretto.roles.gateway.faults import error_json, refusal
 from stretto.roles.gateway.health import health
+from stretto.roles.gateway.parts import Parts
 from stretto.shm.board import Board
 
 OPEN_PATHS = frozenset({"/", "/health", "/metrics", "/version"})
 """Served without an API key."""
+
+
+def routes(parts: Parts) -> list[BaseRoute]:
+    """All pages."""
+    return Pages(parts.config, parts.board).routes()
 
 
 class Pages:

@@ -39,15 +39,22 @@ from collections.abc import Iterator
 from typing import Any
 
 import orjson
+from starlette.routing import BaseRoute, WebSocketRoute
 
 from stretto.roles.gateway import frames, http
 from stretto.roles.gateway.door import Door
 from stretto.roles.gateway.faults import Refused, refusal
 from stretto.roles.gateway.frames import Generate, Objection
 from stretto.roles.gateway.intake import Intake, Job
+from stretto.roles.gateway.parts import Parts
 from stretto.roles.gateway.stream import Inbox, Stream, merge
 from stretto.roles.messages import Event
 from stretto.roles.metrics import Meter
+
+
+def routes(parts: Parts) -> list[BaseRoute]:
+    """The one socket."""
+    return [WebSocketRoute("/v1/stream", Socket(parts.door, parts.intake, parts.meter))]
 
 
 class Call:
