@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from stretto.roles.executor.weights.prepare import prepare
+from stretto.roles.resolve import default_cache
 
 
 @pytest.fixture(scope="session")
 def model_dir() -> Path:
     """The embedded model as a directory in Hugging Face layout, converted on first use."""
-    cache = Path(os.environ.get("STRETTO_CACHE") or Path.home() / ".cache" / "stretto")
-    return prepare("", cache, print)
+    return prepare("", default_cache(), print)

@@ -64,15 +64,25 @@ def _make(target: Path, build: Callable[[Path], None]) -> None:
 def _write_model(path: Path, directory: Path, progress: Progress) -> None:
     progress(f"converting {path.name} (once; the next start finds it ready)")
     file = GGUFFile(path)
-    config = gguf_config.config(file, "float16")
-    _write_json(directory / "generation_config.json", gguf_config.generation_config(file))
-    _write_json(directory / "config.json", config)
+    try:
+        config = _write_metadata(file, directory, progress)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        # Any key of a foreign file may hold a value of any type and size.
+        reason = f"{type(error).__name__}: {error}"
+        raise ModelError(f"{path} contradicts itself in its metadata ({reason}); fetch it again") from error
     parsed = model_config.load_model_config(directory)
-    tokenizer = gguf_tokenizer.tokenizer(file, progress)
-    tokenizer.save(str(directory / "tokenizer.json"))
-    _write_json(directory / "tokenizer_config.json", gguf_tokenizer.tokenizer_config(file))
     dtype = gguf_weights.write_weights(file, parsed, directory / "model.safetensors", progress)
     _write_json(directory / "config.json", {**config, "torch_dtype": dtype})
+
+
+def _write_metadata(file: GGUFFile, directory: Path, progress: Progress) -> dict[str, Any]:
+    """Everything but the weights; returns the content of config.json."""
+    config = gguf_config.config(file, "float16")
+    _write_json(directory / "config.json", config)
+    _write_json(directory / "generation_config.json", gguf_config.generation_config(file))
+    gguf_tokenizer.tokenizer(file, progress).save(str(directory / "tokenizer.json"))
+    _write_json(directory / "tokenizer_config.json", gguf_tokenizer.tokenizer_config(file))
+    return config
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

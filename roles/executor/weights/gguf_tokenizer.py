@@ -70,7 +70,8 @@ def _byte_level(file: GGUFFile, progress: Callable[[str], None]) -> Tokenizer:
     if name is None:
         progress("the file names no pre-tokenizer: using 'default', numbers and spaces may split wrongly")
         name = "default"
-    merges = [tuple(merge.split(" ", 1)) for merge in file.metadata.get("tokenizer.ggml.merges", [])]
+    stored = (merge.partition(" ") for merge in file.metadata.get("tokenizer.ggml.merges", []))
+    merges = [(left, right) for left, _, right in stored]
     whole_words = pretokenizers.takes_whole_words(name)
     result = Tokenizer(_bpe(file, merges, ignore_merges=whole_words))
     result.pre_tokenizer = pretokenizers.byte_level(name)
@@ -94,7 +95,7 @@ def _sentencepiece(file: GGUFFile, progress: Callable[[str], None]) -> Tokenizer
     return result
 
 
-def _bpe(file: GGUFFile, merges: list[tuple[str, ...]], **options: Any) -> models.BPE:
+def _bpe(file: GGUFFile, merges: list[tuple[str, str]], **options: Any) -> models.BPE:
     vocabulary = {token: index for index, token in enumerate(file.metadata["tokenizer.ggml.tokens"])}
     if len(vocabulary) < len(file.metadata["tokenizer.ggml.tokens"]):
         raise ModelError(f"{file.path}: its vocabulary names a token twice; convert the original model again")
@@ -104,7 +105,7 @@ def _bpe(file: GGUFFile, merges: list[tuple[str, ...]], **options: Any) -> model
         raise ModelError(f"{file.path}: merges and vocabulary do not fit ({error}); fetch it again") from None
 
 
-def _merges_by_score(file: GGUFFile) -> list[tuple[str, ...]]:
+def _merges_by_score(file: GGUFFile) -> list[tuple[str, str]]:
     """Every way to join two tokens into a third, the best score of the result first (SentencePiece's rule).
 
     Ties go to the pair whose parts come first in the vocabulary, as in transformers' conversion.

@@ -73,25 +73,32 @@ def write_weights(file: GGUFFile, config: ModelConfig, path: Path, progress: Cal
 
 
 def _plan(file: GGUFFile, config: ModelConfig) -> list[_Tensor]:
+    infos = {_name(file, info): info for info in file.tensors.values() if info.name not in _NOT_WEIGHTS}
+    _check_shapes(file, config, infos)
+    return [_Tensor(name, info, _order(info, config)) for name, info in infos.items()]
+
+
+def _check_shapes(file: GGUFFile, config: ModelConfig, infos: dict[str, TensorInfo]) -> None:
+    if config.num_layers > len(infos):
+        raise ModelError(f"{file.path} has too few tensors for {config.num_layers} layers; fetch it again")
     expected = expected_shapes(config)
-    tensors = [
-        _planned(file, info, config) for info in file.tensors.values() if info.name not in _NOT_WEIGHTS
-    ]
-    found = {tensor.name: tensor.info.shape for tensor in tensors}
-    if missing := sorted(expected.keys() - found.keys()):
+    if missing := sorted(expected.keys() - infos.keys()):
         raise ModelError(f"{file.path} lacks {missing[0]} ({len(missing)} tensors in all); fetch it again")
-    for name, shape in found.items():
-        if expected.get(name) != shape:
-            raise ModelError(f"{file.path}: {name} of shape {shape} does not fit its metadata")
-    return tensors
+    for name, info in infos.items():
+        if expected.get(name) != info.shape:
+            raise ModelError(f"{file.path}: {name} of shape {info.shape} does not fit its metadata")
 
 
-def _planned(file: GGUFFile, info: TensorInfo, config: ModelConfig) -> _Tensor:
+def _order(info: TensorInfo, config: ModelConfig) -> np.ndarray | None:
+    heads = {"attn_q": config.num_heads, "attn_k": config.num_kv_heads}.get(info.name.split(".")[-2])
+    if heads is None or config.architecture not in _INTERLEAVED:
+        return None
+    return _half_split_order(heads, config.head_dim)
+
+
+def _name(file: GGUFFile, info: TensorInfo) -> str:
     stem, _, suffix = info.name.rpartition(".")
-    heads = {"attn_q": config.num_heads, "attn_k": config.num_kv_heads}.get(stem.rpartition(".")[2])
-    interleaved = heads is not None and config.architecture in _INTERLEAVED
-    order = _half_split_order(heads, config.head_dim) if heads is not None and interleaved else None
-    return _Tensor(f"{_stem(file, stem)}.{suffix}", info, order)
+    return f"{_stem(file, stem)}.{suffix}"
 
 
 def _stem(file: GGUFFile, stem: str) -> str:

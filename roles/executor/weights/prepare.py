@@ -21,7 +21,7 @@ def locate(model: str, cache_dir: Path) -> Path | None:
     """The directory of `model` if it is ready, else None: then `prepare` knows what to do or say."""
     try:
         return _ready(sources.identify(model), cache_dir)
-    except ModelError:
+    except (ModelError, OSError):
         return None
 
 
@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> int:
     model, cache_dir = arguments
     try:
         directory = prepare(model, Path(cache_dir), lambda line: print(line, file=sys.stderr, flush=True))
-    except ModelError as error:
+    except (ModelError, OSError) as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 1
     print(directory)

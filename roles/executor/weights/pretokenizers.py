@@ -24,43 +24,29 @@ _DEEPSEEK3 = (
     r"| ?[\p{P}\p{S}]+[\r\n]*" + _SPACES
 )
 
-_CUTS: dict[tuple[str, ...], tuple[str, ...]] = {
-    (r"\p{N}", _GPT2): (
-        *("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"),
+_LLAMA3_NAMES = "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2"
+_CUTS = [
+    ("smollm starcoder refact command-r codeshell exaone minerva-7b mellum2", (r"\p{N}", _GPT2)),
+    (
+        "gpt-2 phi-2 mpt olmo jais trillion granite-docling gigachat a.x-4.0 mellum modern-bert exaone4",
+        (_GPT2,),
     ),
-    (_GPT2,): (
-        *("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "gigachat"),
-        *("a.x-4.0", "mellum", "modern-bert", "exaone4"),
+    (_LLAMA3_NAMES + " dbrx smaug-bpe glm4 chatglm-bpe", (_WORDS + r"|\p{N}{1,3}" + _SYMBOLS + _SPACES,)),
+    (
+        "qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2",
+        (_WORDS + r"|\p{N}" + _SYMBOLS + _SPACES,),
     ),
-    (_WORDS + r"|\p{N}{1,3}" + _SYMBOLS + _SPACES,): (
-        *("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"),
-        *("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"),
+    ("tekken", (_CASED % ("", "") + r"|\p{N}" + _SLASHED_SYMBOLS + _SPACES,)),
+    (
+        "gpt-4o llama4 kanana2",
+        (_CASED % (_SUFFIXES + "?", _SUFFIXES + "?") + r"|\p{N}{1,3}" + _SLASHED_SYMBOLS + _SPACES,),
     ),
-    (_WORDS + r"|\p{N}" + _SYMBOLS + _SPACES,): (
-        *(
-            "qwen2",
-            "deepseek-r1-qwen",
-            "kormo",
-            "f2llmv2",
-            "megrez",
-            "stablelm2",
-            "hunyuan",
-            "solar-open",
-            "grok-2",
-        ),
-    ),
-    (_CASED % ("", "") + r"|\p{N}" + _SLASHED_SYMBOLS + _SPACES,): ("tekken",),
-    (_CASED % (_SUFFIXES + "?", _SUFFIXES + "?") + r"|\p{N}{1,3}" + _SLASHED_SYMBOLS + _SPACES,): (
-        *("gpt-4o", "llama4", "kanana2"),
-    ),
-    (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}"): ("deepseek-coder",),
-    (r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", _DEEPSEEK3): ("deepseek-v3", "hunyuan-dense", "joyai-llm"),
-    (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"): ("default",),
-}
-_BY_NAME = {name: cuts for cuts, names in _CUTS.items() for name in names}
-_WHOLE_WORDS = {
-    *("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"),
-}
+    ("deepseek-coder", (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")),
+    ("deepseek-v3 hunyuan-dense joyai-llm", (r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", _DEEPSEEK3)),
+    ("default", (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
+]
+_BY_NAME = {name: cuts for names, cuts in _CUTS for name in names.split()}
+_WHOLE_WORDS = {*_LLAMA3_NAMES.split(), "tekken"}
 """Vocabularies in which a word that is a token is that token, even where no merges lead to it; their files
 begin a prompt with the beginning-of-sequence token unless they say otherwise."""
 

@@ -41,7 +41,7 @@ class SafetensorsWriter:
         """Store `values` as the elements [start, start + values.size) of tensor `name`, row-major."""
         assert values.dtype == self._dtype
         at = self._data_start + self._offsets[name] + start * self._dtype.itemsize
-        self._put(memoryview(np.ascontiguousarray(values)).cast("B"), at)
+        self._put(np.ascontiguousarray(values).data.cast("B"), at)
 
     def _put(self, data: bytes | memoryview, at: int) -> None:
         left = memoryview(data)

@@ -46,6 +46,16 @@ def test_logits_of_the_converted_model_are_the_originals(
         assert torch.equal(converted(ids).logits, model(ids).logits)
 
 
+def test_metadata_that_contradicts_itself_is_the_files_fault(
+    tmp_path: Path, tiny: Callable[..., Any], write_gguf: Callable[..., Path]
+) -> None:
+    path = write_gguf(
+        tiny("LlamaForCausalLM"), "llama", edit=lambda writer: writer.add_unk_token_id(1_000_000)
+    )
+    with pytest.raises(ModelError, match=r"tiny\.gguf contradicts itself .*IndexError"):
+        convert.convert_gguf(path, tmp_path / "cache", silent)
+
+
 def fill(directory: Path) -> None:
     (directory / "file").write_text("content")
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,8 +19,8 @@ COMMIT = "a" * 40
 class Hub(BaseHTTPRequestHandler):
     """As much of the hub as a download of `org/tiny` asks for. `files` maps names to contents."""
 
-    files: dict[str, bytes] = {}
-    requests: list[str] = []
+    files: ClassVar[dict[str, bytes]] = {}
+    requests: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
         self.answer(with_body=True)
