@@ -2,7 +2,8 @@
 
 The shapes are those of the embedded model, SmolLM2-135M: hidden 576, 9 heads and 3 KV heads of 64,
 feed-forward 1536, vocabulary 49,152. A figure is the best of several calls, kernel and reference in turns: a
-busy machine only ever adds time. Weights and KV rotate through more memory than the caches hold, as in a model.
+busy machine only ever adds time. Weights and KV rotate through more memory than the caches hold, as they do
+in a model.
 """
 
 from __future__ import annotations
@@ -110,10 +111,11 @@ def attentions() -> Iterator[Case]:
         lengths = torch.full((sequences,), length, dtype=torch.int32)
         q, out = torch.randn(2, sequences * rows, HEADS, DIM)
         variants = [(out, q, *kv, tables, starts, lengths, DIM**-0.5) for kv in caches]
-        calls = (rotating(f, variants) for f in (paged_attention, attention_reference.paged_attention))
+        kernel = rotating(paged_attention, variants)
+        plain = rotating(attention_reference.paged_attention, variants)
         pairs = sequences * rows * (length - (rows - 1) / 2)
         work = (pairs * KV_HEADS * DIM * 8, "GB/s") if rows == 1 else (pairs * HEADS * DIM * 4, "GFLOP/s")
-        yield Case("paged_attention", f"{sequences} x {rows} rows on {length}", *calls, *work)
+        yield Case("paged_attention", f"{sequences} x {rows} rows on {length}", kernel, plain, *work)
 
 
 def linears() -> Iterator[Case]:
@@ -133,10 +135,14 @@ def linears() -> Iterator[Case]:
 
 
 def samples() -> Iterator[Case]:
-    filters = {"greedy": (0, 0, 1, 0), "unfiltered": (1, 0, 1, 0), "top-k 50": (1, 50, 1, 0)}
-    filters["top-p 0.9"] = (1, 0, 0.9, 0)
-    for rows, (name, (temperature, top_k, top_p, min_p)) in itertools.product((1, 64), filters.items()):
-        reals = [torch.full((rows,), float(value)) for value in (temperature, top_p, min_p)]
+    filters = {
+        "greedy": (0, 0, 1.0),
+        "unfiltered": (1, 0, 1.0),
+        "top-k 50": (1, 50, 1.0),
+        "top-p 0.9": (1, 0, 0.9),
+    }
+    for rows, (name, (temperature, top_k, top_p)) in itertools.product((1, 64), filters.items()):
+        reals = [torch.full((rows,), float(value)) for value in (temperature, top_p, 0)]
         args = (
             torch.randn(rows, VOCABULARY) * 3,
             reals[0],
@@ -171,8 +177,8 @@ def measure(only: str, seconds: float) -> Iterator[Row]:
             if only in case.op:
                 case.kernel(0), case.reference(0)
                 kernel, reference = best_of([case.kernel, case.reference], seconds)
-                figures = (kernel, reference, reference / kernel, case.work / kernel / 1e6)
-                yield Row(case.op, case.shape, *(round(figure, 4) for figure in figures), case.unit)
+                ratio, rate = reference / kernel, case.work / kernel / 1e6
+                yield Row(case.op, case.shape, kernel, reference, ratio, rate, case.unit)
 
 
 def main() -> None:
@@ -183,12 +189,17 @@ def main() -> None:
     options = parser.parse_args()
     rows = measure(options.only, options.seconds)
     if options.json:
-        print(json.dumps({"machine": machine(), "kernels": [row._asdict() for row in rows]}, indent=1))
+        figures = [row._asdict() for row in rows]
+        print(
+            json.dumps(
+                {"machine": machine(), "threads": torch.get_num_threads(), "kernels": figures}, indent=1
+            )
+        )
         return
     print(f"{'op':<31}{'shape':<25}{'kernel ms':>10}{'torch ms':>10}{'ratio':>7}{'rate':>8}")
     for row in rows:
-        figures = f"{row.kernel_ms:10.3f}{row.torch_ms:10.3f}{row.ratio:7.1f}{row.rate:8.1f} {row.unit}"
-        print(f"{row.op:<31}{row.shape:<25}{figures}")
+        line = f"{row.kernel_ms:10.3f}{row.torch_ms:10.3f}{row.ratio:7.1f}{row.rate:8.1f} {row.unit}"
+        print(f"{row.op:<31}{row.shape:<25}{line}")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,12 @@ def call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
+def prefetch(builder: Any, pointer: Any) -> None:
+    """Ask for the cache line at `pointer`, which may be no address of ours; to be read, to be kept."""
+    hints = [I32(0), I32(3), I32(1)]
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, *hints])
+
+
 def place(context: Any, builder: Any, array_type: Any, array: Any, index: Any, kind: Any = FLOATS) -> Any:
     """Pointer to array[index], as a pointer to a vector of that kind."""
     data = context.make_array(array_type)(context, builder, array).data

@@ -72,21 +72,25 @@ def _widen(builder: Any, stored: Any, dtype: str) -> Any:
     return stored
 
 
-def make_tile(most: int, panels: int, dtype: str) -> Callable[..., None]:
+def make_tile(most: int, panels: int, dtype: str, ahead: int = 0) -> Callable[..., None]:
     """tile(rows, x, start, stride, weights, depth, out): out = x @ weights for up to `most` rows.
 
     x: flat float32 array; row r starts at start + r * stride. weights: address of `dtype`
-    [depth, panels * 16]. out: flat float32 array [rows, panels * 16].
+    [depth, panels * 16]. out: flat float32 array [rows, panels * 16]. ahead: bytes by which weights are asked
+    for in advance; 0: not at all.
     """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         count, x, start, stride, address, depth, out = values
         x_type, out_type = signature.args[1], signature.args[6]
         weights = builder.inttoptr(address, _STORED[dtype].as_pointer())
+        stored_bytes = LANES * (4 if dtype == "float32" else 2)
 
         def columns(k: Any) -> list[Any]:
             first = builder.mul(k, I64(panels))
             places = [builder.gep(weights, [builder.add(first, I64(panel))]) for panel in range(panels)]
+            if ahead:
+                llvm.prefetch(builder, builder.gep(weights, [builder.add(first, I64(ahead // stored_bytes))]))
             return [_widen(builder, builder.load(place, align=2), dtype) for place in places]
 
         def run(rows: int) -> None:

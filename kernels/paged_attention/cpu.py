@@ -34,7 +34,7 @@ _Args = arguments(
 
 
 class _Scratch(NamedTuple):
-    """A thread's buffers, flat float32. A query is a head of a row, rows outermost; width is head_dim, padded."""
+    """A thread's buffers, flat float32. A query is one head of a row; `width` is head_dim, padded."""
 
     queries: Any
     """[queries, width], scaled."""
