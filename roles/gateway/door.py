@@ -15,6 +15,7 @@ from typing import Protocol
 from stretto.roles import messages as m
 from stretto.roles.gateway import faults
 from stretto.roles.gateway.intake import Job
+from stretto.roles.gateway.questions import Questions, Reply
 from stretto.roles.gateway.stream import Inbox, Stream
 from stretto.roles.metrics import Meter
 
@@ -58,6 +59,7 @@ class Door:
         self._wires, self._meter, self._now = wires, meter, now
         self._uids = uids(index)
         self._live: dict[int, Stream] = {}
+        self._questions = Questions()
         self._closing = False
         self._empty = asyncio.Event()
         self._empty.set()
@@ -82,6 +84,15 @@ class Door:
         self._count_live()
         return stream
 
+    async def ask(self, question: Callable[[int, int], m.Tokenize | m.Detokenize]) -> Reply:
+        """Send what `question` makes of (uid, gateway) to a tokenizer; its reply. Raises `Refused`."""
+        if self._closing:
+            raise faults.Refused(faults.CLOSING)
+        uid, tokenizer = next(self._uids), next(self._turns)
+        if not self._wires.offer(tokenizer, question(uid, self._index)):
+            raise faults.Refused(faults.OVERLOADED)
+        return await self._questions.wait(uid, tokenizer)
+
     def cancel(self, stream: Stream) -> None:
         """Ask for an early end; the terminal event still comes."""
         if stream.uid in self._live:
@@ -103,6 +114,10 @@ class Door:
             case m.Rejected(uid, fault):
                 if stream := self._live.get(uid):
                     self._deliver(stream, _failure(stream, fault), now)
+                else:
+                    self._questions.settle(uid, fault)
+            case m.Tokenized(uid) | m.Detokenized(uid):
+                self._questions.settle(uid, message)
             case m.Events(events):
                 for event in events:
                     if stream := self._live.get(event.uid):
@@ -112,6 +127,8 @@ class Door:
         """Fail the requests that a dead process took with it; an executor's are the scheduler's to replay."""
         for stream in [s for s in self._live.values() if self._held_by(s, role, index)]:
             self._fail(stream, faults.lost(role))
+        if role == "tokenizer":
+            self._questions.lose(index, faults.lost(role))
 
     def _held_by(self, stream: Stream, role: str, index: int) -> bool:
         match role:
@@ -136,6 +153,7 @@ class Door:
         except TimeoutError:
             for stream in list(self._live.values()):
                 self._fail(stream, faults.CLOSING)
+        self._questions.lose(None, faults.CLOSING)
 
     # Inside.
 
