@@ -1,14 +1,13 @@
 """What the kernel tests share: one tolerance table, and a cache of compiled kernels."""
 
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from stretto.kernels import cache
 
 if "NUMBA_CACHE_DIR" not in os.environ:
-    cache.use(str(Path(tempfile.gettempdir()) / f"stretto-tests-{os.getuid()}"))
+    cache.use(str(Path(__file__).parents[2] / ".cache"))
 
 import pytest
 import torch
