@@ -1,6 +1,6 @@
 """Microseconds that the detokenizer spends per token, by batch size.
 
-    python -m stretto.bench.detokenizer [MODEL_DIR]
+    python -m stretto.bench.detokenizer [MODEL_DIR] [--json]
 
 Feeds whole steps of random tokens, as the scheduler's ring would, and encodes the events, as the zmq socket
 would take them. Without a model directory a byte-level vocabulary of random entries is made up.
@@ -15,10 +15,12 @@ import time
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from tokenizers import Tokenizer, decoders, models
 
+from stretto.bench.launch import machine
 from stretto.roles import messages as m
 from stretto.roles.detokenizer.core import Core
 from stretto.roles.detokenizer.scheme import Scheme, load_scheme, scheme_of
@@ -28,7 +30,7 @@ TOKENS = 100_000
 ENTRIES = 49_152
 
 
-def made_up_scheme(rng: random.Random) -> Scheme:
+def made_up_vocabulary(rng: random.Random) -> Tokenizer:
     """Byte-level, entries of 1 to 8 bytes: a harder mix than text, as many entries end inside a character."""
     names = [chr(c) for c in range(0x21, 0x7F)] + [chr(c) for c in range(0x100, 0x143)]
     entries: dict[str, int] = {}
@@ -36,7 +38,7 @@ def made_up_scheme(rng: random.Random) -> Scheme:
         entries.setdefault("".join(rng.choices(names, k=rng.randint(1, 8))), len(entries))
     vocabulary = Tokenizer(models.BPE(entries, []))
     vocabulary.decoder = decoders.ByteLevel()
-    return scheme_of(vocabulary, {"type": "ByteLevel"})
+    return vocabulary
 
 
 def steps(batch: int, count: int, rng: random.Random, output: m.Output) -> Iterator[bytes]:
@@ -66,18 +68,21 @@ def measure(scheme: Scheme, records: list[bytes]) -> float:
     return time.perf_counter() - start
 
 
-def main() -> None:
-    """Print one JSON line per case."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model_dir", nargs="?", type=Path)
-    model_dir = parser.parse_args().model_dir
-    rng = random.Random(1)
-    scheme = made_up_scheme(rng) if model_dir is None else load_scheme(model_dir)
+def decode_stream(vocabulary: Tokenizer, rng: random.Random) -> float:
+    """Microseconds per token of the library's own incremental decoder, on one sequence of random tokens."""
+    ids, stream = rng.choices(range(ENTRIES), k=TOKENS // 10), decoders.DecodeStream(skip_special_tokens=True)
+    start = time.perf_counter()
+    for token in ids:
+        stream.step(vocabulary, token)
+    return (time.perf_counter() - start) / len(ids) * 1e6
+
+
+def rows(scheme: Scheme, rng: random.Random) -> Iterator[dict[str, Any]]:
+    """One row per case and batch size: the best of three runs."""
+    stops = ("\n\u2603", "#\u2603", "</\u2603>", "User\u2603")  # often begun, never completed
     cases = {
         "stream": m.Output(0, stream=True),
-        "stream, 4 stop strings": m.Output(
-            0, stream=True, stop=("\n\u2603", "#\u2603", "</\u2603>", "User\u2603")
-        ),
+        "stream, 4 stop strings": m.Output(0, stream=True, stop=stops),
         "whole": m.Output(0, stream=False),
     }
     for name, output in cases.items():
@@ -85,10 +90,32 @@ def main() -> None:
             records = list(steps(batch, TOKENS // batch, rng, output))
             measure(scheme, records)  # fills the tables
             seconds = min(measure(scheme, records) for _ in range(3))
-            tokens = batch * len(records)
-            print(
-                json.dumps({"case": name, "batch": batch, "us_per_token": round(seconds / tokens * 1e6, 2)})
-            )
+            microseconds = seconds / (batch * len(records)) * 1e6
+            yield {"case": name, "batch": batch, "us_per_token": round(microseconds, 2)}
+
+
+def main() -> None:
+    """Print a table, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model_dir", nargs="?", type=Path)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    options = parser.parse_args()
+    rng = random.Random(1)
+    if options.model_dir is None:
+        vocabulary = made_up_vocabulary(rng)
+        scheme = scheme_of(vocabulary, {"type": "ByteLevel"})
+    else:
+        vocabulary = Tokenizer.from_file(str(options.model_dir / "tokenizer.json"))
+        scheme = load_scheme(options.model_dir)
+    found = list(rows(scheme, rng))
+    found.append(
+        {"case": "DecodeStream.step alone", "us_per_token": round(decode_stream(vocabulary, rng), 2)}
+    )
+    if options.json:
+        print(json.dumps({"machine": machine(), "tokens": TOKENS, "rows": found}, indent=1))
+        return
+    for row in found:
+        print(f"{row['case']:<24}{row.get('batch', 1):>5}{row['us_per_token']:>8.2f} us")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ class Turn:
 class Core:
     """Keeps a `Stream` from `Open` to the terminal event, and nothing afterwards.
 
+    A stop token and its `End` come in one message, so that its text is never shown.
     Tokens and ends of a uid that is not open are dropped: its stop string was found while the device was
     ahead. So are tokens that were received before: a replay repeats tokens, but leaves none out.
     """
@@ -94,7 +95,6 @@ class Core:
 
     def _close(self, uid: int, terminal: Event) -> None:
         stream = self._streams.pop(uid)
-        self._fresh.pop(uid, None)
         self._send(stream, terminal)
 
     def _send(self, stream: Stream, event: Event) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from stretto.roles.detokenizer.decoding import ByteLevelText, FallbackText, WindowText
-from stretto.roles.detokenizer.scheme import load_scheme
+from stretto.roles.detokenizer.scheme import WindowScheme, load_scheme
 
 KINDS = {"byte_level": ByteLevelText, "sentencepiece": FallbackText, "metaspace": WindowText}
 
@@ -135,10 +135,31 @@ def test_the_first_words_space_is_dropped_only_at_the_start_of_all_text(sentence
         assert deltas(scheme(vocabulary), [world], context=[hello]) == [" world", ""]
 
 
+def test_a_byte_token_of_the_prompt_is_text_too(sentencepiece, scheme):
+    hello = sentencepiece.token_to_id("▁Hello")
+    assert deltas(scheme(sentencepiece), [hello], context="é".encode()) == [" Hello", ""]
+
+
+def test_a_skipped_token_does_not_split_a_character(byte_level, sentencepiece, scheme):
+    for vocabulary, shown in ((byte_level, ["", "", "é", ""]), (sentencepiece, ["", "", "", "é"])):
+        ids = [0xC3, vocabulary.token_to_id("<s>"), 0xA9]
+        assert deltas(scheme(vocabulary), ids, skip_special=True) == shown
+
+
 def test_a_skipped_special_token_before_the_output_is_no_text(sentencepiece, scheme):
     start, hello = (sentencepiece.token_to_id(word) for word in ("<s>", "▁Hello"))
     assert deltas(scheme(sentencepiece), [hello], skip_special=True, context=[start]) == ["Hello", ""]
     assert deltas(scheme(sentencepiece), [hello], skip_special=False, context=[start]) == [" Hello", ""]
+
+
+@given(data=st.data())
+def test_the_window_gives_the_full_decode_of_bytes_too(byte_level, data):
+    ids = data.draw(random_ids(byte_level))
+    assert "".join(deltas(WindowScheme(byte_level), ids)) == byte_level.decode(ids, skip_special_tokens=False)
+
+
+def test_the_window_shows_a_character_that_the_prompt_began(byte_level):
+    assert deltas(WindowScheme(byte_level), [0x98, 0x80], context=[97, 0xF0, 0x9F]) == ["", "😀", ""]
 
 
 def test_the_window_stays_short(metaspace):

@@ -53,6 +53,12 @@ def test_the_terminal_event_shows_what_was_held_back(make):
     )
 
 
+def test_the_beginning_of_a_stop_string_is_shown_when_nothing_follows(make):
+    stream = make(stop=("b!",))
+    push(stream, b"ab")
+    assert stream.ended(End(7, "length")).text == "ab"
+
+
 def test_a_stop_string_ends_the_output_with_the_token_that_completes_it(make):
     stream = make(stop=("bc",))
     stream.cached = 1

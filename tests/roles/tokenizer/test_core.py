@@ -1,3 +1,4 @@
+import json
 from array import array
 
 import pytest
@@ -50,6 +51,15 @@ def test_a_request_is_resolved_completely(core):
 def test_chat_turns_go_through_the_template_and_get_no_second_boundary_token(core):
     request = core.prepare(submit(messages=[{"role": "u", "content": " ab"}]))
     assert request.prompt_ids == ids(258, *b"[u]", 257, *b"[assistant]")
+
+
+def test_text_gets_the_boundary_token_that_chat_turns_have_from_their_template(small_dir):
+    config = json.loads((small_dir / "tokenizer_config.json").read_text()) | {"add_bos_token": True}
+    (small_dir / "tokenizer_config.json").write_text(json.dumps(config))
+    core = Core(load_vocabulary(small_dir), load_template(small_dir))
+    assert core.prepare(submit("a")).prompt_ids == ids(258, 97)
+    turns = core.prepare(submit(messages=[{"role": "u", "content": "a"}], add_generation_prompt=False))
+    assert turns.prompt_ids == ids(258, *b"[u]a")
 
 
 def test_without_max_tokens_it_stays_open(core):
