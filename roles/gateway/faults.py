@@ -38,6 +38,12 @@ def lost(role: str) -> Fault:
     return Fault(503, message, "server_error", code="request_lost")
 
 
+def unknown_model(name: str, served: str) -> Refused:
+    """A request is for a model that is not here."""
+    message = f"The model {name!r} does not exist; this server serves {served!r}."
+    return refusal(message, "model", "model_not_found", status=404)
+
+
 def error_object(fault: Fault) -> dict[str, str | None]:
     """What stands under "error" in every answer that is one."""
     return {"message": fault.message, "type": fault.type, "param": fault.param, "code": fault.code}

@@ -75,14 +75,16 @@ async def answer(send: Send, status: int, body: bytes, more: bool = False) -> No
     await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-async def refuse(send: Send, receive: Receive, fault: Fault) -> None:
-    """Answer with an error.
+async def refuse(
+    send: Send, receive: Receive, fault: Fault, body: Callable[[Fault], bytes] = error_json
+) -> None:
+    """Answer with an error, in the form that `body` gives it.
 
     A body that is too large is still on its way then. To close the connection at once would reset it and
     take the answer with it, so for a while what comes is read and thrown away (a lingering close).
     """
     oversized = fault.status == 413
-    await answer(send, fault.status, error_json(fault), more=oversized)
+    await answer(send, fault.status, body(fault), more=oversized)
     if oversized:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(_discard(receive), LINGER_SECONDS)

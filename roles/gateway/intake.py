@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 
 from stretto.roles.gateway import bodies
-from stretto.roles.gateway.faults import refusal, undecodable
+from stretto.roles.gateway.checks import check_only, check_packs, decode
+from stretto.roles.gateway.faults import refusal, unknown_model
+from stretto.roles.gateway.turns import turns
 from stretto.roles.messages import SamplingParams
 
 
@@ -49,30 +51,28 @@ class Intake:
 
     def chat(self, data: bytes) -> Job:
         """Body of `POST /v1/chat/completions`; not streamed unless it says so."""
-        return self._chat_job(_decode(_chat, data))
+        return self._chat_job(decode(_chat, data))
 
     def text(self, data: bytes) -> Job:
         """Body of `POST /v1/completions`; not streamed unless it says so."""
-        return self._text_job(_decode(_text, data))
+        return self._text_job(decode(_text, data))
 
     def either(self, data: bytes | msgspec.Raw) -> Job:
         """Body of either kind, told apart by `messages`; streamed unless it says otherwise."""
         body: bodies.ChatBody | bodies.TextBody
-        body = _decode(_text if _decode(_peek, data).messages is _ABSENT else _chat, data)
+        body = decode(_text if decode(_peek, data).messages is _ABSENT else _chat, data)
         body.stream = body.stream is not False
         return self._chat_job(body) if isinstance(body, bodies.ChatBody) else self._text_job(body)
 
     def _chat_job(self, body: bodies.ChatBody) -> Job:
         self._check(body)
-        for i, message in enumerate(body.messages):
-            _check_only(message, f"messages[{i}].")
         if body.response_format is not None:
-            _check_only(body.response_format, "response_format.")
+            check_only(body.response_format, "response_format.")
         kwargs = body.chat_template_kwargs or {}
-        _check_packs(kwargs, "chat_template_kwargs")
+        check_packs(kwargs, "chat_template_kwargs")
         return Job(
             params=_params(body, _max_tokens(body)),
-            messages=[_turn(message) for message in body.messages],
+            messages=turns(body.messages),
             template_kwargs=kwargs,
             add_generation_prompt=body.add_generation_prompt is not False,
             **_form(body),
@@ -84,36 +84,12 @@ class Intake:
 
     def _check(self, body: bodies.Body) -> None:
         if body.model is not None and body.model != self.model:
-            message = f"The model {body.model!r} does not exist; this server serves {self.model!r}."
-            raise refusal(message, "model", "model_not_found", status=404)
-        _check_only(body)
+            raise unknown_model(body.model, self.model)
+        check_only(body)
         if body.stream_options is not None and not body.stream:
             raise refusal("stream_options: allowed only where stream is true.", "stream_options")
         if body.seed is not None and not -(2**63) <= body.seed < 2**64:
             raise refusal("seed: Expected an integer of 64 bits.", "seed")
-
-
-def _decode(decoder: msgspec.json.Decoder[Any], data: bytes | msgspec.Raw) -> Any:
-    try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise undecodable(error) from None
-
-
-def _check_only(part: bodies.Body | bodies.Message | bodies.ResponseFormat, path: str = "") -> None:
-    """Refuse values that the API knows and this server does not."""
-    for field, allowed in part.only.items():
-        if getattr(part, field) not in allowed:
-            supported = " or ".join(msgspec.json.encode(value).decode() for value in allowed)
-            raise refusal(f"{path}{field}: only {supported} is supported.", path + field)
-
-
-def _check_packs(value: dict[str, Any], param: str) -> None:
-    """JSON has integers of any size; messages between processes have 64 bits."""
-    try:
-        msgspec.msgpack.encode(value)
-    except OverflowError:
-        raise refusal(f"{param}: integers must fit in 64 bits.", param) from None
 
 
 def _max_tokens(body: bodies.ChatBody) -> int | None:
@@ -147,23 +123,6 @@ def _form(body: bodies.Body) -> dict[str, Any]:
         "include_usage": bool(options.include_usage),
         "return_token_ids": bool(body.return_token_ids),
     }
-
-
-def _turn(message: bodies.Message) -> dict[str, Any]:
-    """A message as chat templates expect it.
-
-    Text parts are joined by newlines, and a developer is a system to models that know no developer.
-    """
-    content = message.content
-    turn = {
-        "role": "system" if message.role == "developer" else message.role,
-        "content": content if isinstance(content, str) else "\n".join(part.text for part in content),
-    }
-    if message.name is not None:
-        turn["name"] = message.name
-    if message.tool_call_id is not None:
-        turn["tool_call_id"] = message.tool_call_id
-    return turn
 
 
 def _prompt(prompt: str | list[int | str | list[int]]) -> str | list[int]:

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from stretto import __version__
 from stretto.roles.config import Config
 from stretto.roles.gateway.exposition import BoardCollector
-from stretto.roles.gateway.faults import error_json, refusal
+from stretto.roles.gateway.faults import error_json, refusal, unknown_model
 from stretto.roles.gateway.health import health
 from stretto.roles.gateway.parts import Parts
 from stretto.shm.board import Board
@@ -76,8 +76,7 @@ class Pages:
     async def model(self, request: Request) -> Response:
         name = request.path_params["id"]
         if name != self._model["id"]:
-            message = f"The model {name!r} does not exist; this server serves {self._model['id']!r}."
-            fault = refusal(message, "model", "model_not_found", status=404).fault
+            fault = unknown_model(name, self._config.served_model_name).fault
             return Response(error_json(fault), fault.status, media_type="application/json")
         return _json(200, self._model)
 
