@@ -9,7 +9,7 @@ SPINS = "10000"
 
 Measured on two cores, batch of 8, milliseconds for 40 linear layers with a small kernel after each: never
 spinning (OMP_WAIT_POLICY=passive) 7.9, since each of the 80 wake-ups costs 46 us; 1000 spins 4.2; 10000
-spins 4.6; the runtime's default, some 6 ms of spinning, 4.2. 10000 bridges the interpreter's work between
+spins 4.6; the runtime's default, some 7 ms of spinning, 4.2. 10000 bridges the interpreter's work between
 two kernels and still leaves the cores to the other roles between steps.
 """
 
