@@ -1,6 +1,6 @@
 """From a configuration to a runner: device, model, pool.
 
-Everything that imports torch or the kernels is reached from here, so that the actor can set the environment
+Everything that imports torch is reached from here, so that the actor can set the environment
 first.
 """
 

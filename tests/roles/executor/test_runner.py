@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from stretto.kernels.sample.reference import sample
 from stretto.roles import messages as m
 from stretto.roles.executor.kv import KVCache
 from stretto.roles.executor.models.interface import Context
@@ -157,6 +158,33 @@ def test_seeded_tokens_depend_on_seed_and_position_alone(make_bench: Any, tiny: 
     assert together[0] == together[2]
     assert make_bench(tiny).generate(prompts[:1], 24, **sampling) == together[:1]
     assert make_bench(tiny).generate(prompts[:1], 24, temperature=1.5, seed=5) != together[:1]
+
+
+def test_steps_in_flight_keep_their_tokens_apart(make_bench: Any) -> None:
+    gate = threading.Event()
+    bench = make_bench(Counter(before=gate.wait))
+    bench.runner.launch(bench.plan([(0, [1], True)], admits={0: GREEDY}))
+    bench.runner.launch(bench.plan(decodes=[0]))
+    gate.set()
+    while not bench.runner._steps[1].landed.done:
+        bench.landed.wait()
+        bench.landed.clear()
+    tokens = [np.frombuffer(result.tokens, np.int32).tolist() for result in bench.runner.collect()]
+    assert tokens == [[2], [4]]
+
+
+def test_a_token_is_drawn_at_its_own_place_in_the_sequence(make_bench: Any) -> None:
+    class Flat(Counter):
+        def __call__(self, *args: Any) -> torch.Tensor:
+            return torch.zeros_like(super().__call__(*args))
+
+    (tokens,) = make_bench(Flat()).generate([[1, 2, 3]], 8, temperature=1.0, seed=5)
+    positions = torch.arange(3, 11)
+    expected = torch.empty(8, dtype=torch.int32)
+    one, whole = torch.ones(8), torch.zeros(8, dtype=torch.int32)
+    seeds = torch.full((8,), 5)
+    sample(torch.zeros(8, 32), one, whole, one, torch.zeros(8), seeds, positions, out=expected)
+    assert tokens == expected.tolist()
 
 
 def test_a_failed_row_is_reported_and_the_next_step_survives_it(make_bench: Any) -> None:

@@ -31,6 +31,14 @@ def test_growth_appends_in_order_also_several_pages_to_one_slot() -> None:
     assert slots.cells(np.full(4, 3), np.arange(4)).tolist() == [9, 4, 2, 8]
 
 
+def test_many_pages_of_two_slots_keep_their_order() -> None:
+    slots = HostSlots(2, 40, page_size=1)
+    pages = np.random.default_rng(0).permutation(80).astype(np.int32)
+    slots.grow(np.stack([np.arange(80, dtype=np.int32) % 2, pages], axis=1))
+    assert slots.cells(np.zeros(40, np.int64), np.arange(40)).tolist() == pages[::2].tolist()
+    assert slots.cells(np.ones(40, np.int64), np.arange(40)).tolist() == pages[1::2].tolist()
+
+
 def test_an_admit_forgets_what_the_slot_held() -> None:
     slots = HostSlots(1, 4, page_size=2)
     slots.admit([admit(0, 6, [1, 2, 3])])
