@@ -1,4 +1,4 @@
-"""The invariants of the core, verified from scratch: what `Core.check` runs."""
+"""The invariants of the core and its batch, verified from scratch: what `Core.check` runs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,6 @@ def check_memory(memory: Memory, table: Table, holders: dict[int, Sequence], fli
             used[source] += 1
     pins = Counter(id(node) for sequence in holders.values() if (node := _node(sequence)) is not None)
     memory.pool.check(used, memory.tree.check(pins))
-    require(
-        memory.pool.free + memory.pool.cached + memory.pool.owned == memory.pool.total, "pages do not add up"
-    )
 
 
 def check_writers(table: Table, holders: dict[int, Sequence], page_size: int) -> None:
@@ -47,7 +44,9 @@ def check_writers(table: Table, holders: dict[int, Sequence], page_size: int) ->
         require(not shared, f"request {sequence.uid} writes to pages of others: {shared}")
 
 
-def check_slots(table: Table, holders: dict[int, Sequence], free: list[int]) -> None:
+def check_slots(
+    table: Table, holders: dict[int, Sequence], free: list[int], prefills: dict[int, Sequence]
+) -> None:
     """Every slot is free or held, by a sequence whose state says so and agrees with the table."""
     require(
         sorted([*holders, *free]) == list(range(len(table.live))), f"slots: held {list(holders)}, free {free}"
@@ -66,15 +65,12 @@ def check_slots(table: Table, holders: dict[int, Sequence], free: list[int]) -> 
             getattr(state, "slot", None) == slot, f"request {sequence.uid} is in slot {slot}, not {state}"
         )
         require(table.uid[slot] == sequence.uid, f"slot {slot} is filled in for request {table.uid[slot]}")
+    found = {slot for slot, sequence in holders.items() if isinstance(sequence.state, Prefill)}
+    require(found == set(prefills), f"slots {found} are in prefill, not {list(prefills)}")
     require(not table.live[free].any() and not table.decoding[free].any(), f"a free slot of {free} is in use")
 
 
-def check_states(
-    live: dict[int, Sequence],
-    queue: Iterable[Sequence],
-    holders: dict[int, Sequence],
-    prefills: dict[int, Sequence],
-) -> None:
+def check_states(live: dict[int, Sequence], queue: Iterable[Sequence], holders: dict[int, Sequence]) -> None:
     """Queue and slot membership match the states; nobody is lost and nobody is in two places."""
     waiting = {sequence.uid for sequence in queue}
     held = {sequence.uid for sequence in holders.values() if sequence.uid in live}
@@ -85,8 +81,6 @@ def check_states(
         require(not isinstance(state, Gone), f"request {uid} is gone and lives")
         require(isinstance(state, Waiting) == (uid in waiting), f"request {uid} is not queued in {state}")
         require(not isinstance(state, Retiring) or state.retracted, f"request {uid} retires and lives")
-    found = [slot for slot, sequence in holders.items() if isinstance(sequence.state, Prefill)]
-    require(set(found) == set(prefills), f"slots {found} are in prefill, not {list(prefills)}")
 
 
 def check_retiring(

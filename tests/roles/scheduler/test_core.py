@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stretto.roles import messages as m
+from stretto.roles.scheduler.sequence import Retiring
 from stretto.tests.roles.scheduler.device import CLOCK, World
 
 
@@ -226,9 +227,9 @@ def test_a_result_that_answers_no_plan_is_a_bug() -> None:
     world = World()
     world.submit([1, 2, 3])
     world.plan()
-    with pytest.raises(RuntimeError, match="result of step 2 with 1 tokens answers"):
+    with pytest.raises(RuntimeError, match="result of step 2, 1 tokens, answers none"):
         world.core.advance(m.Result(2, np.array([1], np.int32).tobytes(), CLOCK))
-    with pytest.raises(RuntimeError, match="result of step 1 with 0 tokens answers"):
+    with pytest.raises(RuntimeError, match="result of step 1, 0 tokens, answers none"):
         world.core.advance(m.Result(1, b"", CLOCK))
     world.drain()  # nothing had changed
 
@@ -485,10 +486,13 @@ def test_an_abort_of_a_retracted_sequence_in_flight_ends_it() -> None:
     world = World(pages=6, page_size=4, max_seqs=2)
     old = world.submit([1, 2, 3, 4], max_tokens=16)
     young = world.submit([5, 6, 7, 8], max_tokens=16)
-    while world.core.counts.retractions == 0:
-        world.turn()
+    sequence = world.core._live[young]
+    while world.plan() is not None or not isinstance(sequence.state, Retiring):
+        if len(world.flying) == 2:
+            world.report()
     world.abort(young)
     world.drain()
+    assert world.core.counts.retractions == 0
     assert end_of(world, young).reason == "abort"
     assert world.output(old) == world.expect(old)
 

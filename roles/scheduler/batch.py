@@ -1,0 +1,221 @@
+"""The running batch: sequences that hold a slot, the steps in flight that touch them, and how they leave."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from stretto.roles.scheduler import audit
+from stretto.roles.scheduler.limits import Limits
+from stretto.roles.scheduler.memory import Memory, Placement
+from stretto.roles.scheduler.sequence import Decode, Gone, Prefill, Retiring, Sequence, Waiting
+from stretto.roles.scheduler.step import Draft, Flight
+from stretto.roles.scheduler.table import Slots, Table
+
+
+class Batch:
+    """Plans steps for its sequences and frees what they held once the last step that touches it has landed.
+
+    `put_back` gets each retracted sequence, in state Waiting, when it has left. `memory`, `table` and
+    `holders` may be read.
+    """
+
+    def __init__(self, limits: Limits, put_back: Callable[[Sequence], None]) -> None:
+        self.memory = Memory(limits)
+        self.table = Table(limits)
+        self.flights: deque[Flight] = deque()
+        """Steps in flight, oldest first."""
+        self.landed = 0
+        """Number of the last step that reported."""
+        self.holders: dict[int, Sequence] = {}
+        """By slot: sequences in Prefill, Decode or Retiring."""
+        self._limits, self._put_back = limits, put_back
+        self._free_slots = list(range(limits.max_seqs - 1, -1, -1))
+        self._prefills: dict[int, Sequence] = {}
+        """By slot, in order of admission."""
+        self._decodes: Slots | None = None
+        """Cache of `Table.by_age`; None when it is out of date."""
+        self._retiring: dict[int, list[Sequence]] = {}
+        """By the step whose report they wait for."""
+
+    # Steps.
+
+    def draft(self) -> Draft:
+        """The next step, with a token for each decoding sequence and chunks of the prompts under way."""
+        draft = Draft(self.landed + len(self.flights) + 1, self._limits.max_batched_tokens)
+        self._plan_decodes(draft)
+        for sequence in list(self._prefills.values()):
+            if draft.budget:
+                self._plan_chunk(sequence, draft)
+        return draft
+
+    def launch(self, draft: Draft) -> None:
+        """The step is on its way to the device."""
+        self.flights.append(draft.flight())
+
+    def land(self) -> Flight:
+        """The oldest step in flight has reported. Hand it to `free` when its tokens are in the table."""
+        flight = self.flights.popleft()
+        self.landed = flight.number
+        return flight
+
+    def free(self, flight: Flight) -> None:
+        """Share what the step computed, let go of what waited for it."""
+        for source in flight.held:
+            self.memory.release(source)
+        for sequence, goal in flight.prefilled:
+            self._publish(sequence, goal)
+        for sequence in self._retiring.pop(flight.number, ()):
+            self._release(sequence)
+
+    # Sequences come.
+
+    def place(self, sequence: Sequence) -> Placement | None:
+        """Where a waiting sequence could start now; changes nothing."""
+        assert isinstance(sequence.state, Waiting)
+        if not self._free_slots:
+            return None
+        # Each running sequence may soon need a page; admitting into those pages would end in retractions.
+        return self.memory.place(sequence.state.tokens, spare=len(self.holders))
+
+    def admit(self, sequence: Sequence, placement: Placement, draft: Draft) -> None:
+        """Give a waiting sequence a slot, and the draft the first chunk of its prompt."""
+        assert isinstance(sequence.state, Waiting)
+        tokens, slot = sequence.state.tokens, self._free_slots.pop()
+        pages = self.memory.occupy(placement)
+        self.table.occupy(slot, sequence, tokens, placement.length, pages)
+        sequence.state = Prefill(slot, placement.node, len(tokens))
+        self.holders[slot] = self._prefills[slot] = sequence
+        draft.admit(slot, placement, pages, sequence.request.sampling)
+        self._plan_chunk(sequence, draft)
+
+    # Sequences run.
+
+    def _plan_decodes(self, draft: Draft) -> None:
+        slots, full = self._due(draft.budget)
+        while len(full) > self.memory.available and self._retract():
+            slots, full = self._due(draft.budget)
+        if len(full):
+            served, stalled = np.split(full, [self.memory.available])
+            slots = slots[~np.isin(slots, stalled)]
+            self._grow(served, draft)
+        if len(slots):
+            draft.decode(slots)
+            self.table.length[slots] += 1
+            self.table.last_step[slots] = draft.number
+
+    def _due(self, budget: int) -> tuple[Slots, Slots]:
+        """Slots to decode, oldest first, and those among them that need a page."""
+        if self._decodes is None:
+            self._decodes = self.table.by_age()
+        slots = self.table.due(self._decodes)[:budget]
+        return slots, self.table.full(slots)
+
+    def _grow(self, slots: Slots, draft: Draft) -> None:
+        if len(slots):
+            pages = self.memory.take(len(slots))
+            self.table.append_pages(slots, pages)
+            draft.grow(slots, pages)
+
+    def _plan_chunk(self, sequence: Sequence, draft: Draft) -> None:
+        state, table = sequence.state, self.table
+        assert isinstance(state, Prefill)
+        start = int(table.length[state.slot])
+        end = min(start + draft.budget, state.goal)
+        draft.chunk(state.slot, table.history[state.slot, start:end])
+        table.length[state.slot] = end
+        table.last_step[state.slot] = draft.number
+        if end == state.goal:
+            draft.sample_chunk(sequence, end)
+            sequence.state = Decode(state.slot, state.node)
+            del self._prefills[state.slot]
+            self._set_decoding(state.slot, True)
+
+    def _set_decoding(self, slot: int, decoding: bool) -> None:
+        self.table.decoding[slot] = decoding
+        self._decodes = None
+
+    def _publish(self, sequence: Sequence, goal: int) -> None:
+        """Make a prompt that is computed now available to others."""
+        state, table = sequence.state, self.table
+        if isinstance(state, Decode):
+            tokens, pages = table.history[state.slot, :goal], table.pages_of(state.slot)
+            state.node = self.memory.repin(state.node, tokens, pages)
+
+    # Sequences go.
+
+    def computes_for(self, slot: int) -> bool:
+        """Whether a step in flight touches the slot."""
+        return bool(self.table.last_step[slot] > self.landed)
+
+    def dismiss(self, sequence: Sequence) -> None:
+        """Take a sequence out for good; what it has in flight is computed for nothing."""
+        state = sequence.state
+        assert isinstance(state, Prefill | Decode | Retiring)
+        if isinstance(state, Retiring):
+            state.retracted = False
+            self.table.live[state.slot] = False
+        else:
+            self._retire(sequence, state, retracted=False)
+
+    def _retract(self) -> bool:
+        """Take the youngest sequence out of planning; False when pages come back without that."""
+        if self._retiring or any(flight.held for flight in self.flights):
+            return False
+        youngest = max(self.holders.values(), key=lambda sequence: sequence.age)
+        state = youngest.state
+        assert isinstance(state, Prefill | Decode)
+        if len(self.holders) == 1:
+            raise AssertionError(f"request {youngest.uid} runs alone and lacks a page")
+        self._retire(youngest, state, retracted=True)
+        return True
+
+    def _retire(self, sequence: Sequence, state: Prefill | Decode, retracted: bool) -> None:
+        """Plan nothing more for a sequence; release it when its last step has landed."""
+        self._prefills.pop(state.slot, None)
+        self._set_decoding(state.slot, False)
+        self.table.live[state.slot] = retracted
+        sequence.state = Retiring(state.slot, state.node, retracted)
+        if self.computes_for(state.slot):
+            last = int(self.table.last_step[state.slot])
+            self._retiring.setdefault(last, []).append(sequence)
+        else:
+            self._release(sequence)
+
+    def _release(self, sequence: Sequence) -> None:
+        """Give up slot and pages; what was computed stays in the prefix tree as long as there is room."""
+        state, table = sequence.state, self.table
+        assert isinstance(state, Retiring)
+        pages = table.pages_of(state.slot)
+        self.memory.keep(table.kept_of(state.slot), pages)
+        self.memory.release(pages)
+        self.memory.tree.unpin(state.node)
+        sequence.state = Waiting(table.tokens_of(state.slot).copy()) if state.retracted else Gone()
+        table.vacate(state.slot)
+        del self.holders[state.slot]
+        self._free_slots.append(state.slot)
+        if state.retracted:
+            self._put_back(sequence)
+
+    def abandon(self) -> list[Sequence]:
+        """The device is lost. Returns the sequences that were to go on, as Waiting, oldest first.
+
+        The batch is of no use afterwards.
+        """
+        survivors = []
+        for sequence in sorted(self.holders.values(), key=lambda sequence: sequence.age):
+            state = sequence.state
+            assert isinstance(state, Prefill | Decode | Retiring)
+            if self.table.live[state.slot]:
+                sequence.state = Waiting(self.table.tokens_of(state.slot).copy())
+                survivors.append(sequence)
+        return survivors
+
+    def check(self) -> None:
+        """Verify the batch's invariants; raises AssertionError."""
+        audit.check_slots(self.table, self.holders, self._free_slots, self._prefills)
+        audit.check_retiring(self._retiring, self.table, self.holders, self.flights)
+        audit.check_writers(self.table, self.holders, self._limits.page_size)
+        audit.check_memory(self.memory, self.table, self.holders, self.flights)
