@@ -21,6 +21,16 @@ MASK = (1 << 61) - 1
 CLOCK = m.Clock(0.0, 0.0, 0.0, 0.0)
 
 
+def ints(data: bytes) -> list[int]:
+    """An int32 buffer of a message, as a list."""
+    return np.frombuffer(data, np.int32).tolist()
+
+
+def rows(data: bytes, width: int) -> list[list[int]]:
+    """An int32[n, width] buffer of a message, as lists."""
+    return np.frombuffer(data, np.int32).reshape(-1, width).tolist()
+
+
 def digest(before: int, token: int) -> int:
     """What a KV cell holds besides its token."""
     return ((before ^ (token + 0x9E3779B9)) * 0x2545F4914F6CDD1D + 0x632BE5AB) & MASK
@@ -33,7 +43,7 @@ def next_token(digest_: int, seed: int, vocabulary: int) -> int:
 
 def oracle(request: m.Request, limits: Limits, vocabulary: int) -> tuple[list[int], str]:
     """The tokens and finish reason of a request that is alone in the world."""
-    tokens = np.frombuffer(request.prompt_ids, np.int32).tolist()
+    tokens = ints(request.prompt_ids)
     prompt, end, state = len(tokens), limits.end_of(len(tokens), request.max_tokens), 0
     for token in tokens:
         state = digest(state, token)
@@ -74,45 +84,44 @@ class Device:
         self.step += 1
         assert plan.step == self.step
         for admit in plan.admits:
-            pages = np.frombuffer(admit.pages, np.int32).tolist()
+            pages = ints(admit.pages)
             self.slots[admit.slot] = Slot(admit.length, pages, admit.sampling.seed)
-        for source, target in np.frombuffer(plan.copies, np.int32).reshape(-1, 2).tolist():
+        for source, target in rows(plan.copies, 2):
             self.cells[target] = list(self.cells[source])
-        for slot, page in np.frombuffer(plan.growth, np.int32).reshape(-1, 2).tolist():
+        for slot, page in rows(plan.growth, 2):
             self.slots[slot].pages.append(page)
-        rows = self._rows(plan)
-        self._no_conflicts(rows)
-        states = [self._read(slot) for slot, _, _ in rows]
-        tokens = [self._write(*row, state) for row, state in zip(rows, states, strict=True)]
+        work = self._work(plan)
+        self._no_conflicts(work)
+        states = [self._read(slot) for slot, _, _ in work]
+        tokens = [self._write(*row, state) for row, state in zip(work, states, strict=True)]
         sampled = np.array([token for token in tokens if token is not None], np.int32)
         return m.Result(plan.step, sampled.tobytes(), CLOCK)
 
-    def _rows(self, plan: m.Plan) -> list[tuple[Slot, list[int], bool]]:
-        ids = np.frombuffer(plan.chunk_ids, np.int32).tolist()
-        rows = []
-        numbers = []
-        for slot, count, samples in np.frombuffer(plan.chunks, np.int32).reshape(-1, 3).tolist():
+    def _work(self, plan: m.Plan) -> list[tuple[Slot, list[int], bool]]:
+        ids = ints(plan.chunk_ids)
+        work, numbers = [], []
+        for slot, count, samples in rows(plan.chunks, 3):
             assert count > 0
-            rows.append((self.slots[slot], [ids.pop(0) for _ in range(count)], bool(samples)))
+            work.append((self.slots[slot], [ids.pop(0) for _ in range(count)], bool(samples)))
             numbers.append(slot)
         assert not ids
-        for slot in np.frombuffer(plan.decodes, np.int32).tolist():
-            rows.append((self.slots[slot], [self.slots[slot].last], True))
+        for slot in ints(plan.decodes):
+            work.append((self.slots[slot], [self.slots[slot].last], True))
             numbers.append(slot)
         assert len(set(numbers)) == len(numbers), "a slot appears twice"
-        assert 0 < sum(len(row[1]) for row in rows) <= self.limits.max_batched_tokens
-        return rows
+        assert 0 < sum(len(row[1]) for row in work) <= self.limits.max_batched_tokens
+        return work
 
-    def _no_conflicts(self, rows: list[tuple[Slot, list[int], bool]]) -> None:
+    def _no_conflicts(self, work: list[tuple[Slot, list[int], bool]]) -> None:
         """No row writes where another row of the step reads or writes."""
         size = self.limits.page_size
         writers = {}
-        for index, (slot, ids, _) in enumerate(rows):
+        for index, (slot, ids, _) in enumerate(work):
             for position in range(slot.length, slot.length + len(ids)):
                 cell = slot.pages[position // size], position % size
                 assert cell not in writers, f"{cell} is written twice"
                 writers[cell] = index
-        for index, (slot, _, _) in enumerate(rows):
+        for index, (slot, _, _) in enumerate(work):
             for position in range(slot.length):
                 cell = slot.pages[position // size], position % size
                 assert writers.get(cell, index) == index, f"{cell} is read and written in one step"
@@ -251,8 +260,8 @@ class World:
                 assert opened.prompt_tokens == len(stream.request.prompt_ids) // 4
                 stream.opened = True
             uids = np.frombuffer(message.uids, np.int64).tolist()
-            ids = np.frombuffer(message.ids, np.int32).tolist()
-            indices = np.frombuffer(message.indices, np.int32).tolist()
+            ids = ints(message.ids)
+            indices = ints(message.indices)
             assert len(set(uids)) == len(uids) == len(ids) == len(indices)
             for uid, token, index in zip(uids, ids, indices, strict=True):
                 stream = self._stream(uid, detokenizer)
@@ -271,11 +280,21 @@ class World:
         assert not stream.silenced, f"request {uid} was silenced"
         return stream
 
+    def end(self, uid: int) -> m.End:
+        """The last word on a request that has ended."""
+        end = self.streams[uid].end
+        assert end is not None, f"request {uid} has not ended"
+        return end
+
+    def fault(self, uid: int) -> m.Fault:
+        """Why a request failed."""
+        fault = self.end(uid).fault
+        assert fault is not None
+        return fault
+
     def output(self, uid: int) -> tuple[list[int], str]:
         """Tokens and finish reason of a request that has ended."""
-        stream = self.streams[uid]
-        assert stream.end is not None, f"request {uid} has not ended"
-        return stream.tokens, stream.end.reason
+        return self.streams[uid].tokens, self.end(uid).reason
 
     def expect(self, uid: int) -> tuple[list[int], str]:
         """What `output` ought to be."""

@@ -6,28 +6,7 @@ import numpy as np
 import pytest
 
 from stretto.roles import messages as m
-from stretto.roles.scheduler.sequence import Retiring
-from stretto.tests.roles.scheduler.device import CLOCK, World
-
-
-def ints(data: bytes) -> list[int]:
-    return np.frombuffer(data, np.int32).tolist()
-
-
-def rows(data: bytes, width: int) -> list[list[int]]:
-    return np.frombuffer(data, np.int32).reshape(-1, width).tolist()
-
-
-def fault_of(world: World, uid: int) -> m.Fault:
-    fault = end_of(world, uid).fault
-    assert fault is not None
-    return fault
-
-
-def end_of(world: World, uid: int) -> m.End:
-    end = world.streams[uid].end
-    assert end is not None
-    return end
+from stretto.tests.roles.scheduler.device import CLOCK, World, ints, rows
 
 
 def first_token(prompt: list[int], **sizes: int | bool) -> int:
@@ -66,7 +45,7 @@ def test_the_token_after_a_stop_id_is_dropped(overlap: bool, wasted: int) -> Non
     uid = world.submit([1, 2, 3], max_tokens=9, stop_ids=(7, stop), silent=(7,))
     world.drain()
     assert world.streams[uid].tokens == [stop]
-    assert end_of(world, uid) == m.End(uid, "stop", stop_id=stop, silent=False)
+    assert world.end(uid) == m.End(uid, "stop", stop_id=stop, silent=False)
     assert world.core.counts.generated_tokens == 1
     assert world.core.counts.wasted_tokens == wasted
     assert len(world.plans) == 1 + wasted
@@ -77,7 +56,7 @@ def test_the_models_own_stop_id_is_silent() -> None:
     world = World()
     uid = world.submit([1, 2, 3], stop_ids=(stop,), silent=(stop,))
     world.drain()
-    assert end_of(world, uid) == m.End(uid, "stop", stop_id=stop, silent=True)
+    assert world.end(uid) == m.End(uid, "stop", stop_id=stop, silent=True)
 
 
 def test_a_stop_id_as_the_last_allowed_token_stops_and_wastes_nothing() -> None:
@@ -85,7 +64,7 @@ def test_a_stop_id_as_the_last_allowed_token_stops_and_wastes_nothing() -> None:
     world = World()
     uid = world.submit([1, 2, 3], max_tokens=1, stop_ids=(stop,))
     world.drain()
-    assert end_of(world, uid).reason == "stop"
+    assert world.end(uid).reason == "stop"
     assert world.core.counts.wasted_tokens == 0
 
 
@@ -104,7 +83,7 @@ def test_no_limit_means_up_to_the_context() -> None:
     uid = world.submit([1, 2, 3], max_tokens=None)
     world.drain()
     assert len(world.streams[uid].tokens) == 17
-    assert end_of(world, uid).reason == "length"
+    assert world.end(uid).reason == "length"
 
 
 def test_no_limit_means_no_more_than_the_pool() -> None:
@@ -137,9 +116,9 @@ def test_tokens_go_to_the_detokenizer_of_the_request() -> None:
 def test_a_request_beyond_the_pool_is_refused_with_both_numbers() -> None:
     world = World(pages=4, page_size=4)
     uid = world.submit(list(range(10)), max_tokens=7)
-    assert end_of(world, uid).reason == "error"
-    assert fault_of(world, uid).status == 400
-    assert "need 5 KV pages, but the pool has 4" in fault_of(world, uid).message
+    assert world.end(uid).reason == "error"
+    assert world.fault(uid).status == 400
+    assert "need 5 KV pages, but the pool has 4" in world.fault(uid).message
     other = world.submit(list(range(10)), max_tokens=6)
     world.drain()
     assert world.output(other) == world.expect(other)
@@ -147,7 +126,7 @@ def test_a_request_beyond_the_pool_is_refused_with_both_numbers() -> None:
 
 def test_a_request_beyond_the_context_is_refused_with_both_numbers() -> None:
     world = World(max_model_len=16)
-    fault = fault_of(world, world.submit(list(range(16)), max_tokens=None))
+    fault = world.fault(world.submit(list(range(16)), max_tokens=None))
     assert fault.code == "context_length_exceeded"
     assert "need 17 tokens of context, but the context is 16 tokens" in fault.message
 
@@ -172,44 +151,6 @@ def test_without_overlap_one_plan_is_in_flight() -> None:
     assert world.plan() is None
     world.report()
     assert world.plan() is not None
-
-
-def test_a_decode_is_planned_before_the_token_it_feeds_is_known() -> None:
-    world = World()
-    world.submit([1, 2, 3])
-    first, second = world.plan(), world.plan()
-    assert first is not None
-    assert second is not None
-    assert rows(first.chunks, 3) == [[0, 3, 1]]
-    assert ints(second.decodes) == [0]
-
-
-def test_chunks_of_one_prompt_follow_each_other_in_flight() -> None:
-    world = World(max_batched_tokens=16)
-    world.submit(list(range(40)), max_tokens=1)
-    world.drain()
-    assert [rows(plan.chunks, 3) for plan in world.plans] == [[[0, 16, 0]], [[0, 16, 0]], [[0, 8, 1]]]
-    assert ints(b"".join(plan.chunk_ids for plan in world.plans)) == list(range(40))
-
-
-def test_decodes_do_not_wait_behind_a_long_prompt() -> None:
-    world = World(max_batched_tokens=8)
-    short = world.submit([1, 2, 3], max_tokens=20)
-    world.turn()
-    world.submit(list(range(60)), max_tokens=1)
-    while world.streams[short].end is None:
-        world.turn()
-    decoding = [plan for plan in world.plans if plan.decodes]
-    assert len(decoding) == 19
-    assert [rows(plan.chunks, 3) for plan in decoding[1:9]] == [[[1, 7, 0]]] * 8
-
-
-def test_prompts_share_the_budget_in_queue_order() -> None:
-    world = World(max_batched_tokens=8)
-    for first in (10, 20, 30):
-        world.submit(list(range(first, first + 5)), max_tokens=1)
-    world.drain()
-    assert [rows(plan.chunks, 3) for plan in world.plans] == [[[0, 5, 1], [1, 3, 0]], [[1, 2, 1], [2, 5, 1]]]
 
 
 def test_a_plan_is_cold_only_when_nobody_lived_before_it() -> None:
@@ -240,13 +181,13 @@ def test_a_row_that_is_not_a_number_fails_alone_and_leaves_nothing_behind() -> N
     bad = world.submit([1, 2, 3], max_tokens=9, seed=13)
     good = world.submit([4, 5, 6], max_tokens=9, seed=1)
     world.drain()
-    assert end_of(world, bad).reason == "error"
-    assert fault_of(world, bad).code == "nan_logits"
+    assert world.end(bad).reason == "error"
+    assert world.fault(bad).code == "nan_logits"
     assert world.streams[bad].tokens == [3, 4, 5]
     assert world.streams[good].tokens == [3, 4, 5, 6, 7, 8, 9, 10, 11]
     again = world.submit([1, 2, 3, 3, 4, 5, 6], max_tokens=1)
     world.drain()
-    assert end_of(world, again).cached_tokens == 3
+    assert world.end(again).cached_tokens == 3
 
 
 # Prefix reuse.
@@ -259,7 +200,7 @@ def test_reuse_is_granular_to_the_token() -> None:
     world.drain()
     uid = world.submit([*shared, 6000, 6001, 6002], max_tokens=3)
     world.drain()
-    assert end_of(world, uid).cached_tokens == 1000
+    assert world.end(uid).cached_tokens == 1000
     assert world.output(uid) == world.expect(uid)
     assert [len(rows(plan.copies, 2)) for plan in world.plans] == [0, 1, 0, 0]
     assert world.core.counts.prompt_tokens == 1002 + 1003
@@ -272,7 +213,7 @@ def test_a_match_on_a_page_boundary_copies_nothing() -> None:
     world.drain()
     uid = world.submit([1, 2, 3, 4, 5, 6, 7, 8, 10, 11], max_tokens=1)
     world.drain()
-    assert end_of(world, uid).cached_tokens == 8
+    assert world.end(uid).cached_tokens == 8
     assert not any(plan.copies for plan in world.plans)
 
 
@@ -282,23 +223,8 @@ def test_at_least_one_prompt_token_is_computed() -> None:
     world.drain()
     uid = world.submit([1, 2, 3, 4], max_tokens=1)
     world.drain()
-    assert end_of(world, uid).cached_tokens == 3
+    assert world.end(uid).cached_tokens == 3
     assert rows(world.plans[-1].chunks, 3) == [[0, 1, 1]]
-
-
-def test_a_prompt_is_shared_only_once_its_last_chunk_has_reported() -> None:
-    world = World(max_batched_tokens=8)
-    prompt = list(range(12))
-    world.submit(prompt, max_tokens=9)
-    world.plan()
-    world.plan()
-    early = world.submit([*prompt, 50], max_tokens=1)
-    world.report()
-    world.plan()
-    late = world.submit([*prompt, 60], max_tokens=1)
-    world.drain()
-    assert end_of(world, early).cached_tokens == 0
-    assert end_of(world, late).cached_tokens == 12
 
 
 def test_an_answer_is_reused_but_for_its_last_token() -> None:
@@ -307,7 +233,7 @@ def test_an_answer_is_reused_but_for_its_last_token() -> None:
     world.drain()
     uid = world.submit([1, 2, 3, *world.streams[first].tokens, 9], max_tokens=1)
     world.drain()
-    assert end_of(world, uid).cached_tokens == 8
+    assert world.end(uid).cached_tokens == 8
     assert world.output(uid) == world.expect(uid)
 
 
@@ -318,7 +244,7 @@ def test_a_stop_token_is_reused_where_its_wasted_row_computed_it() -> None:
     world.drain()
     uid = world.submit([1, 2, 3, stop, 9], max_tokens=1)
     world.drain()
-    assert end_of(world, uid).cached_tokens == 4
+    assert world.end(uid).cached_tokens == 4
     assert world.output(uid) == world.expect(uid)
 
 
@@ -336,7 +262,7 @@ def test_the_kv_of_a_dropped_token_is_never_reused() -> None:
         uid = world.submit([*history, last, 9], max_tokens=2)
         world.drain()
         assert world.output(uid) == world.expect(uid)
-        assert end_of(world, uid).cached_tokens == 4
+        assert world.end(uid).cached_tokens == 4
 
 
 def test_many_cold_requests_with_one_prompt_get_one_answer() -> None:
@@ -346,56 +272,17 @@ def test_many_cold_requests_with_one_prompt_get_one_answer() -> None:
     assert {tuple(world.streams[uid].tokens) for uid in uids} == {tuple(world.expect(uids[0])[0])}
 
 
-def test_two_copies_of_one_page_in_one_step() -> None:
-    world = World(max_seqs=4)
-    world.submit([1, 2, 3], max_tokens=1)
-    world.drain()
-    uids = [world.submit([1, 2, last], max_tokens=3) for last in (7, 8)]
-    world.drain()
-    copies = rows(world.plans[1].copies, 2)
-    assert [source for source, _ in copies] == [0, 0]
-    for uid in uids:
-        assert world.output(uid) == world.expect(uid)
-
-
 def test_without_prefix_cache_nothing_is_kept() -> None:
     world = World(prefix_cache=False)
     world.submit([1, 2, 3, 4], max_tokens=1)
     world.drain()
     uid = world.submit([1, 2, 3, 4], max_tokens=1)
     world.drain()
-    assert end_of(world, uid).cached_tokens == 0
+    assert world.end(uid).cached_tokens == 0
     assert world.core.pages == (64, 0, 0)
 
 
 # Ends from outside.
-
-
-def test_pages_of_an_aborted_request_return_when_its_last_step_has_reported() -> None:
-    world = World(pages=8, page_size=4)
-    uid = world.submit(list(range(10)), max_tokens=9)
-    world.plan()
-    world.plan()
-    world.abort(uid)
-    assert end_of(world, uid).reason == "abort"
-    assert world.core.pages == (5, 0, 3)
-    assert world.plan() is None
-    world.report()
-    assert world.core.pages == (5, 0, 3)
-    world.report()
-    assert world.core.pages == (5, 3, 0)
-    assert not world.core.busy
-
-
-def test_the_source_of_a_copy_is_held_until_the_copy_has_happened() -> None:
-    world = World(pages=8, page_size=4)
-    world.submit([1, 2], max_tokens=1)
-    world.drain()
-    world.submit([1, 2, 3], max_tokens=1)
-    world.plan()
-    assert world.core.pages == (6, 0, 2)
-    world.report()
-    assert world.core.pages == (6, 2, 0)
 
 
 def test_an_abort_in_the_queue_ends_at_once() -> None:
@@ -404,7 +291,7 @@ def test_an_abort_in_the_queue_ends_at_once() -> None:
     uid = world.submit([4, 5, 6])
     world.turn()
     world.abort(uid)
-    assert end_of(world, uid) == m.End(uid, "abort")
+    assert world.end(uid) == m.End(uid, "abort")
     assert world.core.waiting == 0
     world.drain()
     assert world.streams[uid].tokens == []
@@ -418,7 +305,7 @@ def test_an_abort_between_chunks_keeps_what_was_computed() -> None:
     world.drain()
     again = world.submit(list(range(60)), max_tokens=4)
     world.drain()
-    assert end_of(world, again).cached_tokens == 16
+    assert world.end(again).cached_tokens == 16
     assert world.output(again) == world.expect(again)
 
 
@@ -442,7 +329,7 @@ def test_unknown_and_ended_uids_are_ignored() -> None:
     world.abort(uid)
     world.abort(77)
     world.core.stop([uid, 77])
-    assert end_of(world, uid).reason == "length"
+    assert world.end(uid).reason == "length"
 
 
 def test_a_lost_detokenizer_silences_its_requests_only() -> None:
@@ -454,72 +341,6 @@ def test_a_lost_detokenizer_silences_its_requests_only() -> None:
         world.streams[uid].silenced = uid % 2 == 1
     world.drain()
     assert [world.streams[uid].end is None for uid in uids] == [True, False, True, False]
-
-
-# Out of pages.
-
-
-def test_the_youngest_is_retracted_and_nobody_notices() -> None:
-    world = World(pages=6, page_size=4, max_seqs=2)
-    old = world.submit([1, 2, 3, 4], max_tokens=16)
-    young = world.submit([5, 6, 7, 8], max_tokens=16)
-    world.drain()
-    assert world.core.counts.retractions == 1
-    assert world.output(old) == world.expect(old)
-    assert world.output(young) == world.expect(young)
-    admits = [admit for plan in world.plans for admit in plan.admits]
-    assert len(admits) == 3
-    assert end_of(world, young).cached_tokens == 0
-
-
-def test_a_retracted_sequence_comes_before_the_queue() -> None:
-    world = World(pages=6, page_size=4, max_seqs=2)
-    world.submit([1, 2, 3, 4], max_tokens=16, seed=1)
-    world.submit([5, 6, 7, 8], max_tokens=16, seed=2)
-    world.submit([9, 10, 11, 12], max_tokens=8, seed=3)
-    world.drain()
-    seeds = [admit.sampling.seed for plan in world.plans for admit in plan.admits]
-    assert seeds[:4] == [1, 2, 2, 3]
-
-
-def test_an_abort_of_a_retracted_sequence_in_flight_ends_it() -> None:
-    world = World(pages=6, page_size=4, max_seqs=2)
-    old = world.submit([1, 2, 3, 4], max_tokens=16)
-    young = world.submit([5, 6, 7, 8], max_tokens=16)
-    sequence = world.core._live[young]
-    while world.plan() is not None or not isinstance(sequence.state, Retiring):
-        if len(world.flying) == 2:
-            world.report()
-    world.abort(young)
-    world.drain()
-    assert world.core.counts.retractions == 0
-    assert end_of(world, young).reason == "abort"
-    assert world.output(old) == world.expect(old)
-
-
-def test_admission_leaves_a_page_for_each_running_sequence() -> None:
-    world = World(pages=4, page_size=4, max_seqs=4)
-    world.submit([1, 2, 3, 4], max_tokens=4)
-    world.submit([5, 6, 7, 8], max_tokens=4)
-    late = world.submit([9, 10, 11, 12], max_tokens=4)
-    world.plan()
-    assert world.core.running == 2
-    assert world.core.waiting == 1
-    world.drain()
-    assert world.core.counts.retractions == 0
-    assert world.output(late) == world.expect(late)
-
-
-def test_a_lone_sequence_can_use_the_whole_pool() -> None:
-    world = World(pages=6, page_size=8, max_seqs=3)
-    prompt = [1, 2, 3, 4, 5, 6]
-    for length in range(1, 6):  # a chain of nodes, each with its own version of page 0
-        world.submit([*prompt[:length], 50 + length], max_tokens=1)
-        world.drain()
-    uid = world.submit(prompt, max_tokens=42)
-    world.drain()
-    assert world.output(uid) == world.expect(uid)
-    assert world.core.counts.retractions == 0
 
 
 # The device is lost.
@@ -553,8 +374,8 @@ def test_a_request_that_was_running_at_two_losses_fails_and_others_go_on() -> No
         world.restart()
     world.drain()
     for uid in poison:
-        assert fault_of(world, uid).code == "poison_request"
-        assert fault_of(world, uid).status == 500
+        assert world.fault(uid).code == "poison_request"
+        assert world.fault(uid).status == 500
     for uid in others:
         assert world.output(uid) == world.expect(uid)
 
@@ -578,6 +399,6 @@ def test_a_smaller_pool_after_a_loss_fails_what_no_longer_fits() -> None:
     world.turn()
     world.restart(pages=6)
     world.drain()
-    assert fault_of(world, large).code == "kv_pool_exceeded"
+    assert world.fault(large).code == "kv_pool_exceeded"
     assert len(world.streams[open_ended].tokens) == 21
     assert world.output(small) == world.expect(small)
