@@ -51,6 +51,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tokenizers: Annotated[int, Meta(ge=1, le=16, description="Tokenizer processes.")] = 1
     detokenizers: Annotated[int, Meta(ge=1, le=16, description="Detokenizer processes.")] = 1
 
+    allow_unknown_fields: Annotated[
+        bool, Meta(description="Ignore fields of requests that are not known, instead of refusing them.")
+    ] = False
     max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body accepted.")] = 8 << 20
     ready_timeout: Annotated[float, Meta(gt=0, description="Seconds a role may take to become ready.")] = (
         600.0

@@ -1,25 +1,29 @@
 """The request bodies, as types: what decodes into them is well-formed, what does not is refused.
 
-Ranges live here too. What a type cannot say (a field that exists in the API but has only one supported
-value, fields that contradict each other) is checked in `intake`.
+Ranges live here too. What a type cannot say (a field with one supported value, fields that contradict each
+other) is checked in `checks`. What each field does is told in `FIELDS.md`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
+from stretto.roles.gateway.unsupported import Off, Only, Unsupported
+
 INT32_MAX = 2**31 - 1
 MAX_STOPS = 16
+MAX_IDS = 1024
+"""Of each list or table of token ids: they travel beside the other requests of a step."""
 
-Count = Annotated[int, Meta(ge=1, le=INT32_MAX)]
+Count = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+Choices = Annotated[int, Meta(ge=1, le=64)]
 TokenId = Annotated[int, Meta(ge=0, le=INT32_MAX)]
-StopString = Annotated[str, Meta(min_length=1)]
-
-Only = Mapping[str, tuple[Any, ...]]
-"""Values a field may have although others exist in the API."""
+Text = Annotated[str, Meta(min_length=1)]
+Top = Annotated[int, Meta(ge=0, le=20)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Bias = Annotated[float, Meta(ge=-100, le=100)]
 
 
 class StreamOptions(Struct, forbid_unknown_fields=True):
@@ -27,15 +31,10 @@ class StreamOptions(Struct, forbid_unknown_fields=True):
 
     include_usage: bool | None = None
     """Send a last chunk with the token counts and no choices."""
-
-
-class ResponseFormat(Struct, forbid_unknown_fields=True):
-    """Only plain text is supported."""
-
-    type: str
-    json_schema: Any = None
-
-    only: ClassVar[Only] = {"type": ("text",), "json_schema": (None,)}
+    continuous_usage_stats: bool | None = None
+    """Send the counts so far with every chunk."""
+    include_obfuscation: bool | None = None
+    """Of no use here: nothing is padded."""
 
 
 class TextPart(Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
@@ -53,20 +52,16 @@ class Message(Struct, forbid_unknown_fields=True):
     tool_call_id: str | None = None
     refusal: str | None = None
     annotations: list[Any] | None = None
-    audio: Any = None
-    function_call: Any = None
+    audio: None = None
+    function_call: None = None
     tool_calls: list[Any] | None = None
+    reasoning: None = None
+    reasoning_content: None = None
 
-    only: ClassVar[Only] = {
-        "refusal": (None, ""),
-        "annotations": (None, []),
-        "audio": (None,),
-        "function_call": (None,),
-        "tool_calls": (None, []),
-    }
+    only: ClassVar[Only] = {"refusal": (None, ""), "annotations": (None, []), "tool_calls": (None, [])}
 
 
-class Body(Struct, kw_only=True, forbid_unknown_fields=True):
+class Body(Unsupported, kw_only=True):
     """What both completion APIs take. None always means the default."""
 
     model: str | None = None
@@ -76,58 +71,111 @@ class Body(Struct, kw_only=True, forbid_unknown_fields=True):
     top_k: Annotated[int, Meta(ge=-1, le=INT32_MAX)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     seed: int | None = None
-    stop: StopString | Annotated[list[StopString], Meta(max_length=MAX_STOPS)] | None = None
-    stop_token_ids: Annotated[list[TokenId], Meta(max_length=1024)] | None = None
+    n: Choices | None = None
+    best_of: Choices | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=100)] | None = None
+    logit_bias: Annotated[dict[TokenId, Bias], Meta(max_length=MAX_IDS)] | None = None
+    allowed_token_ids: Annotated[list[TokenId], Meta(min_length=1, max_length=MAX_IDS)] | None = None
+    bad_words: Annotated[list[Text], Meta(max_length=128)] | None = None
+    min_tokens: Count | None = None
+    stop: Text | Annotated[list[Text], Meta(max_length=MAX_STOPS)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_IDS)] | None = None
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
+    prompt_logprobs: Top | None = None
+    use_beam_search: bool | None = None
+    length_penalty: Annotated[float, Meta(ge=-10, le=10)] | None = None
+    early_stopping: bool | Literal["never"] | None = None
+    echo: bool | None = None
+    add_special_tokens: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
-    n: int | None = None
-    best_of: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    return_tokens_as_token_ids: bool | None = None
+    priority: Annotated[int, Meta(ge=-INT32_MAX, le=INT32_MAX)] | None = None
+    timeout: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    """Seconds."""
+    request_id: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    rid: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    """SGLang's name of `request_id`."""
+
     user: str | None = None
-
-    only: ClassVar[Only] = {
-        "n": (None, 1),
-        "best_of": (None, 1),
-        "presence_penalty": (None, 0),
-        "frequency_penalty": (None, 0),
-        "logit_bias": (None, {}),
-    }
+    session_id: str | None = None
+    custom_labels: dict[str, str] | None = None
+    stream_interval: int | None = None
+    return_mm_kwargs: bool | None = None
+    return_token_offsets: bool | None = None
 
 
-class ChatBody(Body):
+class ChatBody(Body, kw_only=True):
     """`POST /v1/chat/completions`."""
 
     messages: Annotated[list[Message], Meta(min_length=1)]
     max_completion_tokens: Count | None = None
     """The newer name of `max_tokens`."""
+    logprobs: bool | None = None
+    top_logprobs: Top | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
-    response_format: ResponseFormat | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
+    continue_final_message: bool | None = None
+    documents: list[dict[str, Any]] | None = None
+    reasoning_effort: str | None = None
+
     metadata: dict[str, str] | None = None
-    store: bool | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    parallel_tool_calls: bool | None = None
+    include_reasoning: bool | None = None
+    separate_reasoning: bool | None = None
+    stream_reasoning: bool | None = None
+
+    store: Off = None
+    tools: list[Any] | None = None
+    tool_choice: Literal["none", "auto"] | None = None
+    functions: list[Any] | None = None
+    function_call: Literal["none", "auto"] | None = None
+    modalities: list[str] | None = None
+    verbosity: Literal["medium"] | None = None
+    audio: None = None
+    prediction: None = None
+    web_search_options: None = None
+    moderation: None = None
+    chat_template: None = None
+    mm_processor_kwargs: dict[str, Any] | None = None
+    media_io_kwargs: dict[str, Any] | None = None
+    return_prompt_text: Off = None
+    return_prompt_token_ids: Off = None
+    return_meta_info: Off = None
+    task: None = None
+    max_dynamic_patch: None = None
+    min_dynamic_patch: None = None
+    use_audio_in_video: Off = None
+    input_ids: None = None
 
     only: ClassVar[Only] = {
         **Body.only,
-        "logprobs": (None, False),
-        "top_logprobs": (None, 0),
         "store": (None, False),
+        "tools": (None, []),
+        "functions": (None, []),
+        "modalities": (None, ["text"]),
+        "mm_processor_kwargs": (None, {}),
+        "media_io_kwargs": (None, {}),
+        "return_prompt_text": (None, False),
+        "return_prompt_token_ids": (None, False),
+        "return_meta_info": (None, False),
+        "use_audio_in_video": (None, False),
     }
 
 
-class TextBody(Body):
+class TextBody(Body, kw_only=True):
     """`POST /v1/completions`."""
 
     prompt: str | list[int | str | list[int]]
-    echo: bool | None = None
-    logprobs: int | None = None
-    suffix: str | None = None
-
-    only: ClassVar[Only] = {**Body.only, "echo": (None, False), "logprobs": (None,), "suffix": (None, "")}
+    logprobs: Top | None = None
+    suffix: Literal[""] | None = None
+    prompt_embeds: None = None

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from starlette.routing import BaseRoute, Route
 
 from stretto.roles.gateway import http
-from stretto.roles.gateway.answers import Answer, answer_to
+from stretto.roles.gateway.answers import Answer
+from stretto.roles.gateway.apis import answer_to
 from stretto.roles.gateway.door import Door
 from stretto.roles.gateway.faults import Refused
-from stretto.roles.gateway.intake import Job
+from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.parts import Parts
-from stretto.roles.gateway.stream import HungUp, Inbox, Stream, merge
-from stretto.roles.messages import Event
+from stretto.roles.gateway.stream import HungUp, Inbox, Stream, gather
 
 
 def routes(parts: Parts) -> list[BaseRoute]:
@@ -63,30 +63,22 @@ class Completions:
 
 
 async def _whole(stream: Stream, answer: Answer, send: http.Send) -> None:
-    events: list[Event] = []
-    while not (events and events[-1].finish_reason):
-        await stream.inbox.get()
-        events += stream.take()
-    event = merge(events)
-    if event.fault is not None:
-        raise Refused(event.fault)
-    await http.answer(send, 200, answer.whole(event))
+    await http.answer(send, 200, answer.whole(await gather(stream)))
 
 
 async def _streamed(stream: Stream, answer: Answer, send: http.Send) -> None:
     """Send each event as it comes; those that came while the client was busy go out in one piece."""
     await stream.inbox.get()
-    events = stream.take()
-    if events[0].fault is not None:
-        raise Refused(events[0].fault)
+    events, ended = stream.take(), stream.ended
+    if fault := events[-1].fault:
+        raise Refused(fault)
     await http.start_stream(send)
-    data = answer.opening()
+    data = answer.opening(events)
     while True:
         data += b"".join([answer.event(event) for event in events])
-        ended = events[-1].finish_reason is not None
         if data or ended:
             await http.write(send, data, more=not ended)
         if ended:
             return
         await stream.inbox.get()
-        events, data = stream.take(), b""
+        events, ended, data = stream.take(), stream.ended, b""

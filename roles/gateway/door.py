@@ -9,14 +9,16 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
+
+import msgspec
 
 from stretto.roles import messages as m
 from stretto.roles.gateway import faults
-from stretto.roles.gateway.intake import Job
+from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.questions import Questions, Reply
-from stretto.roles.gateway.stream import Inbox, Stream
+from stretto.roles.gateway.stream import Inbox, Sequence, Stream
 from stretto.roles.metrics import Meter
 
 _ENDINGS = {
@@ -37,9 +39,17 @@ class Wires(Protocol):
         """Send without fail, later if it cannot be now."""
 
 
-def uids(index: int) -> Iterator[int]:
-    """63-bit request names of one gateway: its index, 24 random bits per boot, a counter."""
-    return itertools.count(index << 56 | secrets.randbits(24) << 32)
+class Uids:
+    """63-bit names of one gateway's sequences: its index, 24 random bits per boot, a counter."""
+
+    def __init__(self, index: int) -> None:
+        self._next = index << 56 | secrets.randbits(24) << 32
+
+    def take(self, count: int = 1) -> int:
+        """The first of `count` consecutive fresh names."""
+        first = self._next
+        self._next += count
+        return first
 
 
 class Door:
@@ -57,8 +67,9 @@ class Door:
         self._index, self._detokenizers = index, detokenizers
         self._turns = itertools.cycle(range(tokenizers))
         self._wires, self._meter, self._now = wires, meter, now
-        self._uids = uids(index)
-        self._live: dict[int, Stream] = {}
+        self._uids = Uids(index)
+        self._sequences: dict[int, Sequence] = {}
+        self._streams: dict[int, Stream] = {}
         self._questions = Questions()
         self._closing = False
         self._empty = asyncio.Event()
@@ -67,43 +78,55 @@ class Door:
     @property
     def live(self) -> int:
         """Requests that have not ended."""
-        return len(self._live)
+        return len(self._streams)
 
     # What clients do.
 
     def submit(self, job: Job, inbox: Inbox) -> Stream:
-        """Accept a request; from here on it ends in exactly one terminal event. Raises `Refused`."""
+        """Accept a request; from here on its stream ends exactly once. Raises `Refused`.
+
+        Whether the tokenizers have room is asked once; of a batch, the rest follows as they get it.
+        """
         if self._closing:
             raise faults.Refused(faults.CLOSING)
-        stream = Stream(next(self._uids), next(self._turns), inbox, job.stream, self._now())
-        if not self._wires.offer(stream.tokenizer, self._message(stream, job)):
+        prompts: tuple[str | list[int] | None, ...] = job.prompts or (None,)
+        stream = Stream(self._uids.take(job.width * len(prompts)), job, inbox, self._now())
+        tokenizers = [next(self._turns) for _ in prompts]
+        first, *rest = (self._message(stream, i, prompt) for i, prompt in enumerate(prompts))
+        if not self._wires.offer(tokenizers[0], first):
             raise faults.Refused(faults.OVERLOADED)
-        self._live[stream.uid] = stream
-        self._empty.clear()
-        self._meter.add("requests_total")
-        self._count_live()
+        self._admit(stream, tokenizers)
+        for tokenizer, message in zip(tokenizers[1:], rest, strict=True):
+            self._wires.post(tokenizer, message)
         return stream
 
     async def ask(self, question: Callable[[int, int], m.Tokenize | m.Detokenize]) -> Reply:
         """Send what `question` makes of (uid, gateway) to a tokenizer; its reply. Raises `Refused`."""
         if self._closing:
             raise faults.Refused(faults.CLOSING)
-        uid, tokenizer = next(self._uids), next(self._turns)
+        uid, tokenizer = self._uids.take(), next(self._turns)
         if not self._wires.offer(tokenizer, question(uid, self._index)):
             raise faults.Refused(faults.OVERLOADED)
         return await self._questions.wait(uid, tokenizer)
 
     def cancel(self, stream: Stream) -> None:
-        """Ask for an early end; the terminal event still comes."""
-        if stream.uid in self._live:
-            self._wires.post(stream.tokenizer, m.Cancel(stream.uid))
+        """Ask for an early end; the terminal events still come."""
+        for sequence in stream.sequences.values():
+            self._wires.post(sequence.tokenizer, m.Cancel(sequence.uid))
 
     def leave(self, stream: Stream) -> None:
         """The client is gone: end the request, if it lives, without a word."""
-        if stream.uid in self._live:
-            self._wires.post(stream.tokenizer, m.Cancel(stream.uid))
-            self._meter.add(_ENDINGS["abort"])
-            self._forget(stream)
+        if not stream.ended:
+            self.cancel(stream)
+            self._end(stream, "abort")
+
+    def all(self) -> list[Stream]:
+        """The live requests."""
+        return list(self._streams.values())
+
+    def named(self, id: str) -> list[Stream]:
+        """The live requests whose answers have this id; several, where clients chose the same."""
+        return [stream for stream in self.all() if _answers_to(stream, id)]
 
     # What the back end does.
 
@@ -112,32 +135,33 @@ class Door:
         now = self._now()
         match message:
             case m.Rejected(uid, fault):
-                if stream := self._live.get(uid):
-                    self._deliver(stream, _failure(stream, fault), now)
+                if sequence := self._sequences.get(uid):
+                    self._deliver(sequence, _failure(uid, fault), now)
                 else:
                     self._questions.settle(uid, fault)
             case m.Tokenized(uid) | m.Detokenized(uid):
                 self._questions.settle(uid, message)
             case m.Events(events):
                 for event in events:
-                    if stream := self._live.get(event.uid):
-                        self._deliver(stream, event, now)
+                    if sequence := self._sequences.get(event.uid):
+                        self._deliver(sequence, event, now)
 
     def peer_lost(self, role: str, index: int) -> None:
         """Fail the requests that a dead process took with it; an executor's are the scheduler's to replay."""
-        for stream in [s for s in self._live.values() if self._held_by(s, role, index)]:
-            self._fail(stream, faults.lost(role))
+        for stream in self.all():
+            if any(self._held_by(sequence, role, index) for sequence in stream.sequences.values()):
+                self._fail(stream, faults.lost(role))
         if role == "tokenizer":
             self._questions.lose(index, faults.lost(role))
 
-    def _held_by(self, stream: Stream, role: str, index: int) -> bool:
+    def _held_by(self, sequence: Sequence, role: str, index: int) -> bool:
         match role:
             case "scheduler":
                 return True
             case "tokenizer":
-                return stream.tokenizer == index and stream.last is None
+                return sequence.tokenizer == index and sequence.last is None
             case "detokenizer":
-                return stream.uid % self._detokenizers == index
+                return sequence.uid % self._detokenizers == index
         return False
 
     # Shutting down.
@@ -151,56 +175,97 @@ class Door:
         try:
             await asyncio.wait_for(self._empty.wait(), timeout)
         except TimeoutError:
-            for stream in list(self._live.values()):
+            for stream in self.all():
                 self._fail(stream, faults.CLOSING)
         self._questions.lose(None, faults.CLOSING)
 
     # Inside.
 
-    def _message(self, stream: Stream, job: Job) -> m.Submit:
+    def _message(self, stream: Stream, place: int, prompt: str | list[int] | None) -> m.Submit:
+        job = stream.job
         return m.Submit(
-            uid=stream.uid,
+            uid=stream.uid + place * job.width,
             gateway=self._index,
             arrived=stream.arrived,
             params=job.params,
-            prompt=job.prompt,
+            prompt=prompt,
             messages=job.messages,
             template_kwargs=job.template_kwargs,
             add_generation_prompt=job.add_generation_prompt,
-            stream=job.stream,
+            stream=job.stream and not job.picks,
             echo_prompt_ids=job.return_token_ids,
+            echo=job.echo,
+            priority=job.priority,
+            deadline=None if job.timeout is None else stream.arrived + job.timeout,
+            continue_final_message=job.continue_final_message,
+            add_special_tokens=job.add_special_tokens,
         )
 
-    def _fail(self, stream: Stream, fault: m.Fault) -> None:
-        self._wires.post(stream.tokenizer, m.Cancel(stream.uid))
-        self._deliver(stream, _failure(stream, fault), self._now())
+    def _admit(self, stream: Stream, tokenizers: list[int]) -> None:
+        for position in stream.job.positions:
+            uid = stream.uid + position
+            sequence = Sequence(uid, tokenizers[position // stream.job.width], stream)
+            stream.sequences[uid] = self._sequences[uid] = sequence
+        self._streams[stream.uid] = stream
+        self._empty.clear()
+        self._meter.add("requests_total")
+        self._count_live()
 
-    def _deliver(self, stream: Stream, event: m.Event, now: float) -> None:
-        if stream.streaming and event.token_ids:
-            self._time(stream, now)
-        stream.last = now
+    def _fail(self, stream: Stream, fault: m.Fault) -> None:
+        """End a request by a failure of ours."""
+        sequence = next(iter(stream.sequences.values()))
+        self._wires.post(sequence.tokenizer, m.Cancel(sequence.uid))
+        self._deliver(sequence, _failure(sequence.uid, fault), self._now())
+
+    def _deliver(self, sequence: Sequence, event: m.Event, now: float) -> None:
+        stream = sequence.stream
+        if stream.job.lead and sequence.last is None:
+            event = msgspec.structs.replace(event, prompt_text=stream.job.lead)
+        if stream.job.stream and event.token_ids:
+            self._time(sequence, now)
+        sequence.last = now
         if event.finish_reason is not None:
-            stream.ended = True
-            self._meter.add(_ENDINGS[event.finish_reason])
-            self._meter.observe("request_latency_seconds", now - stream.arrived)
-            self._forget(stream)
+            self._finish(sequence, event.finish_reason, now)
         stream.put(event)
 
-    def _time(self, stream: Stream, now: float) -> None:
-        if stream.last is None:
+    def _time(self, sequence: Sequence, now: float) -> None:
+        stream = sequence.stream
+        if sequence.last is not None:
+            self._meter.observe("inter_token_latency_seconds", now - sequence.last)
+        elif not stream.begun:
             self._meter.observe("time_to_first_token_seconds", now - stream.arrived)
-        else:
-            self._meter.observe("inter_token_latency_seconds", now - stream.last)
+        stream.begun = True
 
-    def _forget(self, stream: Stream) -> None:
-        del self._live[stream.uid]
-        if not self._live:
+    def _finish(self, sequence: Sequence, reason: m.FinishReason, now: float) -> None:
+        """A sequence has ended; and its stream, if it was the last, or failed."""
+        stream = sequence.stream
+        del stream.sequences[sequence.uid], self._sequences[sequence.uid]
+        if reason == "error":
+            self.cancel(stream)
+        if reason == "error" or not stream.sequences:
+            self._meter.observe("request_latency_seconds", now - stream.arrived)
+            self._end(stream, reason)
+
+    def _end(self, stream: Stream, reason: m.FinishReason) -> None:
+        stream.ended = True
+        self._meter.add(_ENDINGS[reason])
+        for uid in stream.sequences:
+            del self._sequences[uid]
+        stream.sequences.clear()
+        del self._streams[stream.uid]
+        if not self._streams:
             self._empty.set()
         self._count_live()
 
     def _count_live(self) -> None:
-        self._meter.set("requests_live", len(self._live))
+        self._meter.set("requests_live", len(self._streams))
 
 
-def _failure(stream: Stream, fault: m.Fault) -> m.Event:
-    return m.Event(stream.uid, 0, "", finish_reason="error", fault=fault)
+def _failure(uid: int, fault: m.Fault) -> m.Event:
+    return m.Event(uid, 0, "", finish_reason="error", fault=fault)
+
+
+def _answers_to(stream: Stream, id: str) -> bool:
+    if stream.job.request_id is not None:
+        return stream.job.request_id == id
+    return id.endswith(f"-{stream.uid:016x}")

@@ -9,7 +9,8 @@ import orjson
 
 from stretto.roles.messages import Fault
 
-_AT = re.compile(r" - at `\$\.?(?P<path>.*)`$")
+_AT = re.compile(r" - at (?P<key>`key` in )?`\$\.?(?P<path>.*?)(\[\.\.\.\])?`$")
+_NOTHING = re.compile(r"^Expected `null`, got `.*`$")
 _FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `(?P<field>.*)`$")
 
 
@@ -68,7 +69,8 @@ def undecodable(error: msgspec.DecodeError | RecursionError) -> Refused:
     text = str(error)
     at = _AT.search(text)
     path = at["path"] if at else ""
-    text = _AT.sub("", text)
+    text = _AT.sub(" as a key" if at and at["key"] else "", text)
+    text = _NOTHING.sub("this is not supported; leave it out.", text)
     if field := _FIELD.match(text):
         path = f"{path}.{field['field']}" if path else field["field"]
     return refusal(f"{path}: {text}" if path else text, param=path or None)

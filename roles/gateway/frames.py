@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from stretto.roles.gateway.answers import id_list, usage_object
+from stretto.roles.gateway.answers import id_list, shown
 from stretto.roles.gateway.faults import error_object, undecodable
-from stretto.roles.gateway.intake import Job
-from stretto.roles.messages import Event, Fault
+from stretto.roles.gateway.job import Job
+from stretto.roles.gateway.logprobs import finite
+from stretto.roles.gateway.usage import choices, total, usage_object
+from stretto.roles.messages import Alternative, Event, Fault, TokenInfo
 
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
@@ -61,34 +64,61 @@ def _id_of(text: str) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def delta(id: str, job: Job, event: Event) -> dict[str, Any]:
-    """The next piece of text."""
-    frame: dict[str, Any] = {"type": "delta", "id": id, "index": 0, "text": event.text}
-    if job.return_token_ids:
-        frame["token_ids"] = id_list(event.token_ids)
+def delta(id: str, job: Job, position: int, event: Event) -> dict[str, Any]:
+    """The next piece of a choice's text; where there are several choices, the last piece says how it ends."""
+    frame: dict[str, Any] = {"type": "delta", "id": id, "index": event.index}
+    if job.choices > 1:
+        frame["choice"] = job.index(position)
+    frame |= _told(job, event)
+    if job.choices > 1 and event.finish_reason is not None:
+        frame |= {"finish_reason": event.finish_reason, "stop_reason": event.stop_reason}
     return frame
 
 
-def ending(id: str, job: Job, event: Event) -> dict[str, Any]:
-    """The last frame of a request, from its terminal event: `done`, or `error`."""
-    return _done(id, job, event) if event.fault is None else error(id, event.fault)
+def done(id: str, job: Job, events: Mapping[int, Event]) -> dict[str, Any]:
+    """The last frame of a request, from its terminal events by position, or its only ones."""
+    ends = [_end(job, event) for event in choices(job, events)]
+    frame = {"type": "done", "id": id, "usage": usage_object(total(job, events))}
+    if job.choices == 1:
+        return frame | ends[0]
+    return frame | {"choices": [{"choice": i, **end} for i, end in enumerate(ends)]}
 
 
-def _done(id: str, job: Job, event: Event) -> dict[str, Any]:
-    frame: dict[str, Any] = {
-        "type": "done",
-        "id": id,
-        "finish_reason": event.finish_reason,
-        "stop_reason": event.stop_reason,
-        "usage": usage_object(event.usage),
-    }
+def _end(job: Job, event: Event) -> dict[str, Any]:
+    end: dict[str, Any] = {"finish_reason": event.finish_reason, "stop_reason": event.stop_reason}
     if not job.stream:
-        frame["text"] = event.text
-        if job.return_token_ids:
-            frame["token_ids"] = id_list(event.token_ids)
+        end |= _told(job, event)
     if job.return_token_ids:
-        frame["prompt_token_ids"] = id_list(event.prompt_ids)
-    return frame
+        end["prompt_token_ids"] = id_list(event.prompt_ids)
+    return end
+
+
+def _told(job: Job, event: Event) -> dict[str, Any]:
+    """Text, and what else the request asked for about it."""
+    told: dict[str, Any] = {"text": shown(event)}
+    if job.return_token_ids:
+        told["token_ids"] = id_list(event.token_ids)
+    if job.params.logprobs is not None:
+        told["logprobs"] = [_token(info, job.params.logprobs) for info in event.logprobs]
+    if job.params.prompt_logprobs is not None and event.prompt_logprobs is not None:
+        told["prompt_logprobs"] = [
+            None if info is None else _token(info, job.params.prompt_logprobs)
+            for info in event.prompt_logprobs
+        ]
+    return told
+
+
+def _token(info: TokenInfo, top: int) -> dict[str, Any]:
+    return {**_named_token(info), "rank": info.rank, "top": [_named_token(other) for other in info.top[:top]]}
+
+
+def _named_token(token: Alternative | TokenInfo) -> dict[str, Any]:
+    return {
+        "id": token.id,
+        "token": token.token,
+        "bytes": list(token.raw),
+        "logprob": finite(token.logprob),
+    }
 
 
 def error(id: str | None, fault: Fault) -> dict[str, Any]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import msgspec
 import orjson
 
 from stretto.roles.gateway import http
-from stretto.roles.gateway.checks import decode
 from stretto.roles.gateway.faults import Refused, error_json
+from stretto.roles.gateway.reader import Reader
 from stretto.roles.gateway.stream import HungUp
 from stretto.roles.messages import Fault
 
@@ -22,17 +21,17 @@ class Post:
 
     def __init__(
         self,
-        decoder: msgspec.json.Decoder[T],
+        reader: Reader[T],
         answer: Callable[[T], Awaitable[Any]],
         max_body_bytes: int,
         error: Callable[[Fault], bytes] = error_json,
     ) -> None:
-        self._decoder, self._answer = decoder, answer
+        self._reader, self._answer = reader, answer
         self._max_body_bytes, self._error = max_body_bytes, error
 
     async def __call__(self, scope: http.Scope, receive: http.Receive, send: http.Send) -> None:
         try:
-            body = decode(self._decoder, await http.read_body(scope, receive, self._max_body_bytes))
+            body = self._reader.read(await http.read_body(scope, receive, self._max_body_bytes))
             await http.answer(send, 200, orjson.dumps(await self._answer(body)))
         except Refused as refused:
             await http.refuse(send, receive, refused.fault, self._error)

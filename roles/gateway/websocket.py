@@ -15,16 +15,25 @@ The client sends:
 
 The server sends:
 
-    {"type": "delta", "id": "a", "index": 0, "text": "..."}
-        The next piece of text; `token_ids` with it where the request has return_token_ids. `index` is the
-        choice. None where `stream` is false.
+    {"type": "delta", "id": "a", "index": 7, "text": "..."}
+        The next piece of text; `index` tells how many tokens came before it. `token_ids`, `logprobs` and, on
+        the first, `prompt_logprobs` with it where the request asked for them. None where `stream` is false.
+        Where the answer has several choices (`n`, or several prompts), `choice` tells which, and the last
+        delta of each has its `finish_reason` and `stop_reason`.
     {"type": "done", "id": "a", "finish_reason": "stop", "stop_reason": null, "usage": {...}}
-        The end; where `stream` is false, with the whole `text`, and `token_ids` if asked for.
-        `prompt_token_ids` where the request has return_token_ids.
+        The end; where `stream` is false, with the whole `text`, and what else a delta may have.
+        `prompt_token_ids` where the request has return_token_ids. Where the answer has several choices, all
+        but `usage` stands in `choices`, a list of {"choice": 0, "finish_reason": "stop", ...}.
     {"type": "error", "id": "a", "status": 400, "error": {"message", "type", "param", "code"}}
         The end, or the refusal of a frame; `id` is null where the frame did not tell. `status` is what HTTP
         would have answered. The code "duplicate_id" refuses the newcomer and leaves the live request of that
         id alone.
+
+Log-probabilities are a list with an entry for each token, whichever kind of request it is:
+
+    {"id": 5, "token": "...", "bytes": [...], "logprob": -0.5, "rank": 1, "top": [...]}
+
+`top` has the likeliest, without a rank. The first token of a prompt is null.
 
 Every accepted `generate` ends in exactly one `done` or `error`. A frame that is refused (malformed, binary)
 leaves the socket open. Closing the socket cancels all its requests. The server pings every 20 seconds and
@@ -42,10 +51,12 @@ import orjson
 from starlette.routing import BaseRoute, WebSocketRoute
 
 from stretto.roles.gateway import frames, http
+from stretto.roles.gateway.answers import shown
 from stretto.roles.gateway.door import Door
 from stretto.roles.gateway.faults import Refused, refusal
 from stretto.roles.gateway.frames import Generate, Objection
-from stretto.roles.gateway.intake import Intake, Job
+from stretto.roles.gateway.intake import Intake
+from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.parts import Parts
 from stretto.roles.gateway.stream import Inbox, Stream, merge
 from stretto.roles.messages import Event
@@ -60,12 +71,13 @@ def routes(parts: Parts) -> list[BaseRoute]:
 class Call:
     """One live request of a socket."""
 
-    __slots__ = ("held", "id", "job", "stream")
+    __slots__ = ("held", "id", "stream")
 
-    def __init__(self, id: str, job: Job, stream: Stream) -> None:
-        self.id, self.job, self.stream = id, job, stream
-        self.held: list[Event] = []
-        """What came so far of an answer that is not streamed."""
+    def __init__(self, id: str, stream: Stream) -> None:
+        self.id, self.stream = id, stream
+        self.held: dict[int, list[Event]] = {}
+        """What the last frame is made of, by position: the whole answer, or, of one that is streamed, the
+        ends."""
 
 
 class Socket:
@@ -144,24 +156,38 @@ class Session:
         if frame.id in self._calls:
             raise refusal("A request of this id is live on this socket.", "id", "duplicate_id")
         job = self._intake.either(frame.request)
-        call = Call(frame.id, job, self._door.submit(job, self._inbox))
+        call = Call(frame.id, self._door.submit(job, self._inbox))
         self._calls[call.id] = self._by_uid[call.stream.uid] = call
 
     # Frames to the client.
 
-    def _frames(self, call: Call) -> list[dict[str, Any]]:
+    def _frames(self, call: Call) -> Iterator[dict[str, Any]]:
         """What a call has to say now; forgets it when it has ended."""
-        events = call.stream.take()
-        if call.stream.ended:
+        events, ended = call.stream.take(), call.stream.ended
+        if ended:
             del self._calls[call.id], self._by_uid[call.stream.uid]
-        if call.job.stream:
-            return [frame for event in events for frame in _streamed(call, event)]
-        call.held += events
-        return [frames.ending(call.id, call.job, merge(call.held))] if call.stream.ended else []
+        for event in events:
+            yield from _told(call, event)
+        if ended and events[-1].fault is None:
+            ends = {position: merge(held) for position, held in call.held.items()}
+            yield frames.done(call.id, call.stream.job, ends)
 
 
-def _streamed(call: Call, event: Event) -> Iterator[dict[str, Any]]:
-    if event.text or (call.job.return_token_ids and event.token_ids):
-        yield frames.delta(call.id, call.job, event)
-    if event.finish_reason is not None:
-        yield frames.ending(call.id, call.job, event)
+def _told(call: Call, event: Event) -> Iterator[dict[str, Any]]:
+    """The frames that one event makes; keeps what the last frame needs of it."""
+    job, position = call.stream.job, call.stream.position(event)
+    if event.fault is not None:
+        yield frames.error(call.id, event.fault)
+        return
+    if not job.stream or event.finish_reason is not None:
+        call.held.setdefault(position, []).append(event)
+    if job.stream and _is_news(job, event):
+        yield frames.delta(call.id, job, position, event)
+
+
+def _is_news(job: Job, event: Event) -> bool:
+    """Whether a delta would say anything."""
+    told = job.return_token_ids or job.params.logprobs is not None
+    if shown(event) or event.prompt_logprobs or (told and event.token_ids):
+        return True
+    return job.choices > 1 and event.finish_reason is not None

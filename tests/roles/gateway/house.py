@@ -74,8 +74,10 @@ class BackEnd:
         return True
 
     def post(self, tokenizer: int, message: m.ToTokenizer) -> None:
-        assert isinstance(message, m.Cancel)
-        self.cancels.put(message.uid)
+        if isinstance(message, m.Cancel):
+            self.cancels.put(message.uid)
+        else:
+            self.offer(tokenizer, message)
 
 
 class House:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from stretto.roles.gateway.answers import ChatAnswer, TextAnswer, answer_to, id_list
-from stretto.roles.gateway.intake import Job
+from stretto.roles.gateway.answers import id_list
+from stretto.roles.gateway.apis import ChatAnswer, TextAnswer, answer_to
+from stretto.roles.gateway.job import Job
 from stretto.roles.messages import Event, Fault, SamplingParams, Usage
 
 USAGE = {
@@ -24,7 +25,7 @@ END = Event(
 
 
 def job(**form: bool) -> Job:
-    return Job(params=SamplingParams(), prompt="Hi", **form)  # type: ignore[arg-type]
+    return Job(params=SamplingParams(), prompts=("Hi",), **form)  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +52,7 @@ def test_a_chat_chunk_is_these_bytes() -> None:
 
 def test_a_chat_stream_has_a_role_chunk_and_a_terminal_chunk() -> None:
     answer = ChatAnswer(job(), 1, "tiny")
-    role, text, last, done = chunks(answer.opening() + answer.event(END))
+    role, text, last, done = chunks(answer.opening([]) + answer.event(END))
     assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert text["choices"] == [
         {"index": 0, "delta": {"content": " b"}, "logprobs": None, "finish_reason": None}
@@ -65,7 +66,7 @@ def test_a_chat_stream_has_a_role_chunk_and_a_terminal_chunk() -> None:
 
 def test_usage_comes_in_a_chunk_without_choices_and_is_null_before() -> None:
     answer = ChatAnswer(job(include_usage=True), 1, "tiny")
-    *before, usage, _ = chunks(answer.opening() + answer.event(END))
+    *before, usage, _ = chunks(answer.opening([]) + answer.event(END))
     assert [chunk["usage"] for chunk in before] == [None, None, None]
     assert (usage["choices"], usage["usage"]) == ([], USAGE)
     assert {chunk["id"] for chunk in [*before, usage]} == {"chatcmpl-0000000000000001"}
@@ -73,7 +74,7 @@ def test_usage_comes_in_a_chunk_without_choices_and_is_null_before() -> None:
 
 def test_a_text_stream_has_no_role() -> None:
     answer = TextAnswer(job(), 1, "tiny")
-    text, last, _ = chunks(answer.opening() + answer.event(END))
+    text, last, _ = chunks(answer.opening([]) + answer.event(END))
     assert text == {
         "id": "cmpl-0000000000000001",
         "object": "text_completion",
@@ -115,7 +116,7 @@ def test_an_error_ends_a_stream_without_done() -> None:
 
 
 def test_a_whole_chat() -> None:
-    assert json.loads(ChatAnswer(job(), 1, "tiny").whole(END)) == {
+    assert json.loads(ChatAnswer(job(), 1, "tiny").whole({0: END})) == {
         "id": "chatcmpl-0000000000000001",
         "object": "chat.completion",
         "created": 1700000000,
@@ -134,7 +135,7 @@ def test_a_whole_chat() -> None:
 
 
 def test_a_whole_text_with_ids() -> None:
-    whole = json.loads(TextAnswer(job(return_token_ids=True), 1, "tiny").whole(END))
+    whole = json.loads(TextAnswer(job(return_token_ids=True), 1, "tiny").whole({0: END}))
     assert whole["object"] == "text_completion"
     assert whole["choices"] == [
         {

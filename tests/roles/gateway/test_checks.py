@@ -1,4 +1,4 @@
-"""Bytes that are no body, and bodies that say what they may not."""
+"""Bodies that say what they may not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from stretto.roles.gateway.checks import check_only, check_packs, decode
+from stretto.roles.gateway.checks import check_only, check_packs
 from stretto.roles.gateway.faults import Refused
 
 
@@ -16,23 +16,6 @@ class Shirt(msgspec.Struct, forbid_unknown_fields=True):
     color: str | None = None
 
     only: ClassVar[dict[str, tuple[Any, ...]]] = {"color": (None, "red")}
-
-
-decoder = msgspec.json.Decoder(Shirt)
-
-
-def test_a_body_is_decoded() -> None:
-    assert decode(decoder, b'{"size":2}') == Shirt(2)
-
-
-@pytest.mark.parametrize(
-    ("data", "param"),
-    [(b'{"size":"x"}', "size"), (b'{"sice":2}', "sice"), (b"{", None), (b"[" * 100_000, None)],
-)
-def test_what_does_not_decode_is_refused_by_name(data: bytes, param: str | None) -> None:
-    with pytest.raises(Refused) as refused:
-        decode(decoder, data)
-    assert (refused.value.fault.status, refused.value.fault.param) == (400, param)
 
 
 def test_only_listed_values_pass() -> None:

@@ -153,17 +153,16 @@ def test_a_schedulers_refusal_before_any_text_gets_its_own_status(house: House, 
     assert (answer.status_code, answer.json()["error"]["message"]) == (413, fault.message)
 
 
-def test_an_error_after_the_first_text_is_an_event_and_no_done(house: House) -> None:
-    fault = m.Fault(503, "gone", "server_error")
-    house.back.script = lambda s: [
-        m.Events([m.Event(s.uid, 0, "a", ids(1))]),
-        m.Events([m.Event(s.uid, 1, "", finish_reason="error", fault=fault)]),
-    ]
-    answer = house.chat(stream=True)
-    assert answer.status_code == 200
-    assert answer.text.endswith(
-        'data: {"error":{"message":"gone","type":"server_error","param":null,"code":null}}\n\n'
-    )
+def test_an_error_in_a_started_stream_is_an_event_and_no_done(house: House) -> None:
+    house.back.script = lambda submit: [m.Events([m.Event(submit.uid, 0, "a", ids(1))])]
+    with house.http.stream("POST", "/v1/completions", json={"prompt": "Hi", "stream": True}) as answer:
+        lines = answer.iter_lines()
+        assert '"text":"a"' in next(lines)
+        fault = m.Fault(503, "gone", "server_error")
+        house.send(m.Event(house.submitted().uid, 1, "", finish_reason="error", fault=fault))
+        error = '{"error":{"message":"gone","type":"server_error","param":null,"code":null}}'
+        assert [line for line in lines if line] == [f"data: {error}"]
+        assert answer.status_code == 200
 
 
 def test_a_full_back_end_means_429_with_retry_after(house: House) -> None:

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.roles import messages as m
-from stretto.roles.gateway.door import Door, uids
+from stretto.roles.gateway.door import Door, Uids
 from stretto.roles.gateway.faults import Refused
-from stretto.roles.gateway.intake import Job
+from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.stream import Inbox, Stream, merge
 from stretto.roles.metrics import Meter
 
-PROMPT = Job(params=m.SamplingParams(), prompt="Hi")
-STREAMED = Job(params=m.SamplingParams(), prompt="Hi", stream=True)
+PROMPT = Job(params=m.SamplingParams(), prompts=("Hi",))
+STREAMED = Job(params=m.SamplingParams(), prompts=("Hi",), stream=True)
 
 
 class Wires:
@@ -103,13 +103,13 @@ def test_a_submit_says_all_and_tokenizers_take_turns(bench: Bench) -> None:
 
 
 def test_a_uid_holds_the_gateway_a_boot_and_a_counter() -> None:
-    names = uids(63)
-    first, second = next(names), next(names)
+    names = Uids(63)
+    first, second, third = names.take(), names.take(5), names.take()
     assert first >> 56 == 63
     assert first & 0xFFFFFFFF == 0
-    assert second == first + 1
-    assert second < 2**63
-    assert next(uids(63)) != first
+    assert (second, third) == (first + 1, first + 6)
+    assert third < 2**63
+    assert Uids(63).take() != first
 
 
 def test_events_reach_their_stream_in_order(bench: Bench) -> None:

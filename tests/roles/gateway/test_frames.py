@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from stretto.roles.gateway import frames
-from stretto.roles.gateway.intake import Job
-from stretto.roles.messages import Event, Fault, SamplingParams
+from stretto.roles.gateway.job import Job
+from stretto.roles.messages import Fault, SamplingParams
 
-JOB = Job(params=SamplingParams(), prompt="Hi", stream=True)
+JOB = Job(params=SamplingParams(), prompts=("Hi",), stream=True)
 
 
 def test_a_generate_keeps_its_request_unread() -> None:
@@ -37,8 +37,7 @@ def test_an_objection_names_the_request_if_it_can(text: str, id: str | None) -> 
 
 
 def test_a_failed_request_ends_in_an_error() -> None:
-    event = Event(1, 0, "", finish_reason="error", fault=Fault(503, "gone", "server_error"))
-    assert frames.ending("a", JOB, event) == {
+    assert frames.error("a", Fault(503, "gone", "server_error")) == {
         "type": "error",
         "id": "a",
         "status": 503,

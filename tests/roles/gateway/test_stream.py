@@ -7,12 +7,13 @@ import string
 
 import pytest
 
+from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.stream import MAX_PENDING, HungUp, Inbox, Stream, merge
-from stretto.roles.messages import Event, Usage
+from stretto.roles.messages import Event, SamplingParams, Usage
 
 
 def stream_of(inbox: Inbox, uid: int = 1) -> Stream:
-    return Stream(uid, tokenizer=0, inbox=inbox, streaming=True, arrived=0.0)
+    return Stream(uid, Job(params=SamplingParams(), prompts=("Hi",), stream=True), inbox, arrived=0.0)
 
 
 def delta(index: int, text: str = "a") -> Event:

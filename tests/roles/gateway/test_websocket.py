@@ -62,7 +62,7 @@ def test_a_request_streams_by_default(ws: Socket) -> None:
     ws.generate("a")
     assert ws.hear_to_the_end() == [
         {"type": "delta", "id": "a", "index": 0, "text": "Hello"},
-        {"type": "delta", "id": "a", "index": 0, "text": ", wörld"},
+        {"type": "delta", "id": "a", "index": 1, "text": ", wörld"},
         {"type": "done", "id": "a", "finish_reason": "stop", "stop_reason": None, "usage": USAGE},
     ]
 
@@ -181,7 +181,7 @@ def test_a_rejection_is_an_error_frame(ws: Socket, house: House, stream: bool) -
         ('{"type": "generate", "id": "a", "request": 5}', "a", None),
         ('{"type": "generate", "id": "a", "request": {}}', "a", "prompt"),
         ('{"type": "generate", "id": "a", "request": {"prompt": "\\ud800"}}', None, None),
-        ('{"type": "generate", "id": "a", "request": {"prompt": "Hi", "n": 2}}', "a", "n"),
+        ('{"type": "generate", "id": "a", "request": {"prompt": "Hi", "n": 0}}', "a", "n"),
         ('{"type": "generate", "id": "a", "request": {"prompt": "Hi", "temperature": NaN}}', None, None),
         ('{"type": "generate", "id": "a", "mood": 1, "request": {"prompt": "Hi"}}', "a", "mood"),
         ('{"type": "cancel"}', None, "id"),

@@ -1,0 +1,70 @@
+"""Bytes to structs, and bytes that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from stretto.roles.gateway.faults import Refused
+from stretto.roles.gateway.reader import Reader
+
+
+class Button(msgspec.Struct, tag_field="kind", tag="button", forbid_unknown_fields=True):
+    holes: int
+
+
+class Zip(msgspec.Struct, tag_field="kind", tag="zip", forbid_unknown_fields=True):
+    length: int
+
+
+class Shirt(msgspec.Struct, forbid_unknown_fields=True):
+    size: int = 1
+    closing: str | list[Button | Zip] | Button | Zip | None = None
+    label: dict[str, Any] | None = None
+
+
+strict, lenient = Reader(Shirt), Reader(Shirt, lenient=True)
+
+
+@pytest.mark.parametrize("reader", [strict, lenient])
+def test_a_body_is_decoded(reader: Reader[Shirt]) -> None:
+    data = b'{"size": 2, "closing": [{"kind": "zip", "length": 5}], "label": {"a": {"b": 1}}}'
+    assert reader.read(data) == Shirt(2, [Zip(5)], {"a": {"b": 1}})
+
+
+@pytest.mark.parametrize("reader", [strict, lenient])
+@pytest.mark.parametrize(
+    ("data", "param"),
+    [
+        (b'{"size":"x"}', "size"),
+        (b'{"closing":[{"kind":"zip"}]}', "closing[0].length"),
+        (b'{"closing":[{"kind":"knot"}]}', "closing[0].kind"),
+        (b'{"closing":[5]}', "closing[0]"),
+        (b"5", None),
+        (b"{", None),
+        (b"[" * 100_000, None),
+    ],
+)
+def test_what_does_not_decode_is_refused_by_name(
+    reader: Reader[Shirt], data: bytes, param: str | None
+) -> None:
+    with pytest.raises(Refused) as refused:
+        reader.read(data)
+    assert (refused.value.fault.status, refused.value.fault.param) == (400, param)
+
+
+UNKNOWN = [
+    (b'{"sice": 2, "size": 3}', "sice", Shirt(3)),
+    (b'{"closing": {"kind": "button", "holes": 4, "color": 1}}', "closing.color", Shirt(1, Button(4))),
+    (b'{"closing": [{"kind": "zip", "length": 5, "x": 1}]}', "closing[0].x", Shirt(1, [Zip(5)])),
+]
+
+
+@pytest.mark.parametrize(("data", "param", "shirt"), UNKNOWN)
+def test_unknown_fields_are_refused_or_left_out(data: bytes, param: str, shirt: Shirt) -> None:
+    with pytest.raises(Refused) as refused:
+        strict.read(data)
+    assert refused.value.fault.param == param
+    assert lenient.read(data) == shirt
