@@ -66,6 +66,8 @@ class Context:
         self._control = control
         self._senders: dict[str, Sender] = {}
         self._receivers: dict[str, Receiver] = {}
+        self.heed: Callable[[], None] = lambda: None
+        """Obeys the control messages that have come."""
         self._wakeup = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         extras = fds[3 * len(boot.rings) :]
@@ -112,9 +114,14 @@ class Context:
     # Waking up.
 
     async def wait(self) -> None:
-        """Sleep until a ring, the control edge or `wake` has something; may return early, never late."""
+        """Sleep until a ring, the control edge or `wake` has something; may return early, never late.
+
+        Control is obeyed first: a request that a gateway sent after it heard of a neighbour's death must not
+        find the old ring.
+        """
         await self._wakeup.wait()
         self._wakeup.clear()
+        self.heed()
 
     def wake(self) -> None:
         """Make `wait` return; for use on the loop's thread."""
@@ -168,11 +175,15 @@ async def _live(
     role = kind(ctx)
     facts = await role.open()
 
-    def on_control() -> None:
+    def heed() -> None:
         while (received := _receive(control)) is not None:
             _obey(role, *received)
+
+    def on_control() -> None:
+        heed()
         ctx.wake()
 
+    ctx.heed = heed
     def beat() -> None:
         ctx.board.beat(ctx.name, time.monotonic())
         loop.call_later(HEARTBEAT_SECONDS, beat)
@@ -259,4 +270,5 @@ def _title(boot: m.Boot) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    # Not this copy of the module: the roles' classes and errors are those of the imported one.
+    importlib.import_module("stretto.roles.actor").main()

@@ -1,5 +1,6 @@
 """One launch of the real server, started as a user starts it."""
 
+import contextlib
 import os
 import re
 import signal
@@ -54,8 +55,9 @@ class Server:
         """Every process of the launch, by title: "stretto: scheduler" becomes "scheduler"."""
         found = {"supervisor": psutil.Process(self.process.pid)}
         for child in found["supervisor"].children(recursive=True):
-            title = " ".join(child.cmdline())
-            found[title.removeprefix("stretto: ").strip()] = child
+            with contextlib.suppress(psutil.NoSuchProcess):  # a zombie has no title
+                title = " ".join(child.cmdline())
+                found[title.removeprefix("stretto: ").strip()] = child
         return found
 
     def run_dir(self) -> Path:
