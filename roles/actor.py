@@ -184,6 +184,7 @@ async def _live(
         ctx.wake()
 
     ctx.heed = heed
+
     def beat() -> None:
         ctx.board.beat(ctx.name, time.monotonic())
         loop.call_later(HEARTBEAT_SECONDS, beat)
