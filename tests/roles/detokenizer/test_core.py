@@ -15,9 +15,8 @@ def ids(*values):
 def step(opens=(), tokens=(), ends=(), hits=()):
     """`tokens`: (uid, token, index)."""
     uids, values, indices = zip(*tokens, strict=True) if tokens else ((), (), ())
-    return Tokens(
-        list(opens), array("q", uids).tobytes(), ids(*values), ids(*indices), list(ends), list(hits)
-    )
+    buffers = array("q", uids).tobytes(), ids(*values), ids(*indices)
+    return Tokens(list(opens), *buffers, list(ends), hits=list(hits))
 
 
 def opened(uid, gateway=0, stream=True, **output):
