@@ -10,7 +10,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stretto.roles.config import Config
-from stretto.roles.gateway import completions, http, pages, websocket
+from stretto.roles.gateway import (
+    anthropic,
+    completions,
+    http,
+    pages,
+    responses,
+    sglang,
+    utilities,
+    websocket,
+)
+from stretto.roles.gateway.anthropic_answers import error_json as anthropic_error
 from stretto.roles.gateway.door import Door
 from stretto.roles.gateway.faults import INTERNAL, error_json, refusal
 from stretto.roles.gateway.intake import Intake
@@ -20,13 +30,13 @@ from stretto.roles.messages import Fault
 from stretto.roles.metrics import Meter
 from stretto.shm.board import Board
 
-MODULES = (completions, websocket, pages)
+MODULES = (completions, responses, anthropic, sglang, websocket, utilities, pages)
 """Those that contribute to the route table, each by `routes(parts)`."""
 
 
 def application(config: Config, door: Door, meter: Meter, board: Board) -> http.App:
     """The whole ASGI application of one gateway."""
-    parts = Parts(config, door, Intake(config.served_model_name), meter, board)
+    parts = Parts(config, door, Intake(config.served_model_name, config.allow_unknown_fields), meter, board)
     app = Starlette(
         routes=[route for module in MODULES for route in module.routes(parts)],
         exception_handlers={HTTPException: _on_http_error, Exception: _on_bug},
@@ -47,19 +57,30 @@ class Guard:
         elif scope["type"] == "websocket":
             await _deny_handshake(receive, send, _UNAUTHORIZED)
         else:
-            await http.answer(send, 401, error_json(_UNAUTHORIZED))
+            await http.answer(send, 401, _error(scope["path"], _UNAUTHORIZED))
 
     def _admits(self, scope: http.Scope) -> bool:
         """Compares in a time that tells nothing about how much of the key is right."""
         scheme, _, key = (http.header(scope, b"authorization") or b"").partition(b" ")
+        if _is_anthropics(scope["path"]) and (other := http.header(scope, b"x-api-key")) is not None:
+            scheme, key = b"bearer", other
         return scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._key)
 
 
 _UNAUTHORIZED = refusal(
-    "The API key is missing or wrong; send it as 'Authorization: Bearer KEY'.",
+    "The API key is missing or wrong; send it as 'Authorization: Bearer KEY', or x-api-key to /v1/messages.",
     code="invalid_api_key",
     status=401,
 ).fault
+
+
+def _is_anthropics(path: str) -> bool:
+    return path.startswith("/v1/messages")
+
+
+def _error(path: str, fault: Fault) -> bytes:
+    """The body of an error, in the form of the API that the path belongs to."""
+    return (anthropic_error if _is_anthropics(path) else error_json)(fault)
 
 
 async def _deny_handshake(receive: http.Receive, send: http.Send, fault: Fault) -> None:
@@ -78,7 +99,8 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         405: f"{request.url.path} does not know the method {request.method}.",
     }.get(error.status_code, error.detail)
     fault = refusal(message, status=error.status_code).fault
-    return Response(error_json(fault), error.status_code, error.headers, "application/json")
+    body = _error(request.url.path, fault)
+    return Response(body, error.status_code, error.headers, "application/json")
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
@@ -86,4 +108,5 @@ async def _on_bug(request: Request, error: Exception) -> Response:
 
     uvicorn then logs it and closes the connection, which the client had better know.
     """
-    return Response(error_json(INTERNAL), INTERNAL.status, {"connection": "close"}, "application/json")
+    body = _error(request.url.path, INTERNAL)
+    return Response(body, INTERNAL.status, {"connection": "close"}, "application/json")

@@ -80,6 +80,11 @@ class Door:
         """Requests that have not ended."""
         return len(self._streams)
 
+    @property
+    def streams(self) -> list[Stream]:
+        """Those requests."""
+        return list(self._streams.values())
+
     # What clients do.
 
     def submit(self, job: Job, inbox: Inbox) -> Stream:

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+import orjson
+
 from stretto.roles.gateway.faults import error_json, refusal
 from stretto.roles.gateway.stream import HungUp, Inbox
 from stretto.roles.messages import Fault
@@ -99,6 +101,11 @@ async def _discard(receive: Receive) -> None:
 async def start_stream(send: Send) -> None:
     """The head of an answer of server-sent events."""
     await send(_STREAM_START)
+
+
+def event(name: str, data: dict[str, Any]) -> bytes:
+    """A server-sent event that has a name, which its data repeats as `type`."""
+    return f"event: {name}\ndata: ".encode() + orjson.dumps({"type": name, **data}) + b"\n\n"
 
 
 async def write(send: Send, data: bytes, more: bool = True) -> None:

@@ -20,7 +20,7 @@ from stretto.roles.gateway.health import health
 from stretto.roles.gateway.parts import Parts
 from stretto.shm.board import Board
 
-OPEN_PATHS = frozenset({"/", "/health", "/metrics", "/version"})
+OPEN_PATHS = frozenset({"/", "/docs", "/health", "/health_generate", "/metrics", "/openapi.json", "/version"})
 """Served without an API key."""
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import httpx
+import msgspec
 import uvloop
 
 from stretto.roles import messages as m
@@ -19,6 +20,7 @@ from stretto.roles.config import Config
 from stretto.roles.gateway.app import application
 from stretto.roles.gateway.door import Door
 from stretto.roles.gateway.server import HttpServer
+from stretto.roles.gateway.stream import merge
 from stretto.roles.metrics import Meter
 from stretto.shm.board import Board
 
@@ -49,9 +51,72 @@ def hello(submit: m.Submit) -> list[m.ToGateway]:
     return [m.Events([first]), m.Events([second, end])]
 
 
+LIKELIEST = [
+    m.Alternative(20, "ö", "ö".encode(), -0.25),
+    m.Alternative(21, "\ufffd", b"\xc3", -1.5),
+    m.Alternative(22, " z", b" z", float("-inf")),
+]
+
+
+def token(id: int, text: str, logprob: float, top: int) -> m.TokenInfo:
+    """A token of rank 2, with the first of `LIKELIEST`."""
+    return m.TokenInfo(id, text, text.encode(), logprob, 2, LIKELIEST[:top])
+
+
+def chorus(submit: m.Submit) -> list[m.ToGateway]:
+    """Answers whatever may be asked: its prompt is "He" in two tokens, its i-th sequence says "i" and "ö"."""
+    params = submit.params
+    width = params.n if params.use_beam_search else max(params.n, params.best_of or 0)
+    voices = [_voice(submit, i) for i in range(width)]
+    if not submit.stream:
+        return [m.Events([merge(events)]) for events in voices]
+    return [m.Events(list(events)) for events in zip(*voices, strict=True)]
+
+
+def _voice(submit: m.Submit, i: int) -> list[m.Event]:
+    """The events of one sequence, as streamed; the higher ones are the likelier."""
+    uid, params = submit.uid + i, submit.params
+    top, prompt_top = params.logprobs, params.prompt_logprobs
+    infos = [] if top is None else [token(10 + i, str(i), i - 4.0, top), token(20, "ö", -0.25, top)]
+    prompt = None if prompt_top is None else [None, token(2, "e", -0.5, prompt_top)]
+    first = m.Event(
+        uid,
+        0,
+        str(i),
+        ids(10 + i),
+        usage=m.Usage(2, 0, 1 - i % 2),
+        logprobs=infos[:1],
+        prompt_logprobs=prompt,
+        prompt_text="He" if submit.echo else None,
+    )
+    second = m.Event(uid, 1, "ö", ids(20), logprobs=infos[1:])
+    end = m.Event(
+        uid,
+        2,
+        "",
+        b"",
+        "length",
+        usage=m.Usage(2, 2, 1 - i % 2),
+        prompt_ids=ids(1, 2) if submit.echo_prompt_ids else b"",
+        cumulative_logprob=i - 4.25,
+    )
+    if params.max_tokens == 0:
+        return [msgspec.structs.replace(end, index=0, prompt_logprobs=prompt, prompt_text=first.prompt_text,
+                                        usage=m.Usage(2, 0))]  # fmt: skip
+    return [first, second, end]
+
+
 def silence(submit: m.Submit) -> list[m.ToGateway]:
     """Never answers."""
     return []
+
+
+def spell(question: m.Tokenize | m.Detokenize) -> m.ToGateway:
+    """A tokenizer whose tokens are characters."""
+    if isinstance(question, m.Detokenize):
+        return m.Detokenized(question.uid, "".join(map(chr, question.token_ids)))
+    text = question.prompt or "".join(turn["content"] for turn in question.messages or [])
+    return m.Tokenized(question.uid, list(map(ord, text)), list(text), 2048)
 
 
 class BackEnd:
@@ -60,13 +125,19 @@ class BackEnd:
     def __init__(self) -> None:
         self.script: Script = hello
         self.full = False
+        self.reply: Callable[[m.Tokenize | m.Detokenize], m.ToGateway] = spell
         self.submits: queue.Queue[m.Submit] = queue.Queue()
+        self.questions: queue.Queue[m.Tokenize | m.Detokenize] = queue.Queue()
         self.cancels: queue.Queue[int] = queue.Queue()
         self.door: Door
 
     def offer(self, tokenizer: int, message: m.ToTokenizer) -> bool:
         if self.full:
             return False
+        if isinstance(message, m.Tokenize | m.Detokenize):
+            self.questions.put(message)
+            asyncio.get_running_loop().call_soon(self.door.on_message, self.reply(message))
+            return True
         assert isinstance(message, m.Submit)
         self.submits.put(message)
         for answer in self.script(message):
@@ -140,8 +211,9 @@ class House:
 
     def reset(self) -> None:
         """As new, for the next test."""
-        self.back.script, self.back.full = hello, False
+        self.back.script, self.back.full, self.back.reply = hello, False, spell
         self.back.submits, self.back.cancels = queue.Queue(), queue.Queue()
+        self.back.questions = queue.Queue()
 
     def close(self) -> None:
         """Stop; once more does nothing."""
