@@ -125,13 +125,9 @@ class Door:
             self.cancel(stream)
             self._end(stream, "abort")
 
-    def all(self) -> list[Stream]:
-        """The live requests."""
-        return list(self._streams.values())
-
     def named(self, id: str) -> list[Stream]:
         """The live requests whose answers have this id; several, where clients chose the same."""
-        return [stream for stream in self.all() if _answers_to(stream, id)]
+        return [stream for stream in self.streams if _answers_to(stream, id)]
 
     # What the back end does.
 
@@ -153,7 +149,7 @@ class Door:
 
     def peer_lost(self, role: str, index: int) -> None:
         """Fail the requests that a dead process took with it; an executor's are the scheduler's to replay."""
-        for stream in self.all():
+        for stream in self.streams:
             if any(self._held_by(sequence, role, index) for sequence in stream.sequences.values()):
                 self._fail(stream, faults.lost(role))
         if role == "tokenizer":
@@ -180,7 +176,7 @@ class Door:
         try:
             await asyncio.wait_for(self._empty.wait(), timeout)
         except TimeoutError:
-            for stream in self.all():
+            for stream in self.streams:
                 self._fail(stream, faults.CLOSING)
         self._questions.lose(None, faults.CLOSING)
 

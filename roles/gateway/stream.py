@@ -93,7 +93,7 @@ class Stream:
         self.pending.append(event)
         if len(self.pending) == 1:
             self.inbox.put(self)
-        elif len(self.pending) > max(MAX_PENDING, 2 * len(self.sequences)):
+        elif event.fault is None and len(self.pending) > max(MAX_PENDING, 2 * len(self.sequences)):
             self.pending = [merge(events) for events in _by_uid(self.pending)]
 
     def take(self) -> list[Event]:

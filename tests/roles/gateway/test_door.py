@@ -19,6 +19,7 @@ from stretto.roles.metrics import Meter
 
 PROMPT = Job(params=m.SamplingParams(), prompts=("Hi",))
 STREAMED = Job(params=m.SamplingParams(), prompts=("Hi",), stream=True)
+MANY = Job(params=m.SamplingParams(n=2), prompts=("a", [5]), stream=True)
 
 
 class Wires:
@@ -196,6 +197,90 @@ def test_a_dead_detokenizer_fails_its_share(bench: Bench) -> None:
     assert [stream.ended for stream in streams] == [stream.uid % 2 == 1 for stream in streams]
 
 
+def of_many(bench: Bench, **fields: Any) -> Stream:
+    params = m.SamplingParams(n=2)
+    return bench.submit(Job(**{"params": params, "prompts": ("a", [5]), "stream": True, **fields}))
+
+
+def say(stream: Stream, position: int, reason: m.FinishReason | None = None) -> m.Event:
+    return m.Event(stream.uid + position, 0, "x", b"\1\0\0\0", reason, usage=m.Usage(1, 1))
+
+
+def test_a_batch_is_a_submit_for_each_prompt_and_a_uid_for_each_choice(bench: Bench) -> None:
+    stream = of_many(bench, priority=-1, timeout=2.5, echo=True)
+    sent = [(i, message) for i, message in bench.wires.sent if isinstance(message, m.Submit)]
+    assert [(i, message.uid, message.prompt) for i, message in sent] == [
+        (0, stream.uid, "a"),
+        (1, stream.uid + 2, [5]),
+    ]
+    assert {(message.priority, message.deadline, message.echo) for _, message in sent} == {(-1, 102.5, True)}
+    assert bench.submit().uid == stream.uid + 4
+
+
+def test_a_request_ends_with_its_last_sequence(bench: Bench) -> None:
+    stream = of_many(bench)
+    for position in (3, 0, 1):
+        bench.events(say(stream, position, "stop"), say(stream, position))
+        assert not stream.ended
+    bench.events(say(stream, 2), say(stream, 2, "length"))
+    assert (stream.ended, bench.door.live, len(stream.take())) == (True, 0, 5)
+
+
+def test_one_failing_sequence_ends_the_request_and_cancels_the_others(bench: Bench) -> None:
+    stream = of_many(bench)
+    bench.events(say(stream, 0, "stop"))
+    bench.door.on_message(m.Rejected(stream.uid + 2, m.Fault(400, "no")))
+    assert (stream.ended, stream.take()[-1].fault) == (True, m.Fault(400, "no"))
+    assert bench.wires.cancels() == [(0, stream.uid + 1), (1, stream.uid + 3)]
+    assert bench.door.live == 0
+
+
+def test_cancelling_and_leaving_name_every_living_sequence(bench: Bench) -> None:
+    stream = of_many(bench)
+    bench.events(say(stream, 1, "stop"))
+    left = [(0, stream.uid), (1, stream.uid + 2), (1, stream.uid + 3)]
+    bench.door.cancel(stream)
+    assert bench.wires.cancels() == left
+    bench.door.leave(stream)
+    assert bench.wires.cancels() == left + left
+
+
+def test_a_lost_half_fails_the_whole(bench: Bench) -> None:
+    streams = [of_many(bench), of_many(bench)]
+    bench.events(*(say(streams[0], position) for position in range(4)))
+    bench.door.peer_lost("tokenizer", 1)
+    assert [stream.ended for stream in streams] == [False, True]
+    assert bench.wires.cancels() == [(0, streams[1].uid), (0, streams[1].uid + 1)] + [
+        (1, streams[1].uid + position) for position in (2, 3)
+    ]
+
+
+def test_what_is_picked_from_at_the_end_is_not_streamed_by_the_back_end(bench: Bench) -> None:
+    of_many(bench, params=m.SamplingParams(n=1, best_of=2), stream=True)
+    assert [message.stream for _, message in bench.wires.sent if isinstance(message, m.Submit)] == [False] * 2
+
+
+def test_of_beams_only_the_best_are_waited_for(bench: Bench) -> None:
+    params = m.SamplingParams(n=1, best_of=4, use_beam_search=True)
+    stream = of_many(bench, params=params)
+    bench.events(say(stream, 0, "stop"), say(stream, 4, "stop"))
+    assert (stream.ended, bench.submit().uid) == (True, stream.uid + 8)
+
+
+def test_requests_are_found_by_the_id_of_their_answers(bench: Bench) -> None:
+    mine = [of_many(bench, request_id="mine"), of_many(bench, request_id="mine")]
+    other = bench.submit()
+    assert bench.door.named("mine") == mine
+    assert bench.door.named(f"cmpl-{other.uid:016x}") == [other]
+    assert bench.door.named(f"cmpl-{mine[0].uid:016x}") == bench.door.named("") == []
+
+
+def test_an_opened_message_comes_first_in_each_choice(bench: Bench) -> None:
+    stream = of_many(bench, prompts=(), messages=[], lead="We")
+    bench.events(say(stream, 1), say(stream, 0), say(stream, 1))
+    assert [event.prompt_text for event in stream.take()] == ["We", "We", None]
+
+
 def test_a_dead_executor_fails_nothing(bench: Bench) -> None:
     stream = bench.submit()
     bench.door.peer_lost("executor", 0)
@@ -266,7 +351,7 @@ def test_whatever_happens_each_request_ends_at_most_once_and_at_last(script: lis
         stream = streams[i % len(streams)]
         match action:
             case "submit":
-                streams.append(bench.submit(STREAMED if i % 2 else PROMPT))
+                streams.append(bench.submit((PROMPT, STREAMED, MANY)[i % 3]))
             case "cancel":
                 bench.door.cancel(stream)
             case "leave":
@@ -275,7 +360,7 @@ def test_whatever_happens_each_request_ends_at_most_once_and_at_last(script: lis
             case "delta":
                 bench.events(delta(stream))
             case "end":
-                bench.events(end(stream))
+                bench.events(say(stream, i % 4, "stop"))
             case "reject":
                 bench.door.on_message(m.Rejected(stream.uid, m.Fault(400, "no")))
             case role:
@@ -283,7 +368,11 @@ def test_whatever_happens_each_request_ends_at_most_once_and_at_last(script: lis
     bench.door.peer_lost("scheduler", 0)
     assert bench.door.live == 0
     for stream in streams:
-        endings = [event.finish_reason for event in stream.take() if event.finish_reason is not None]
-        assert len(endings) == (0 if stream.uid in left else 1)
+        taken = stream.take()
+        assert stream.ended
+        endings = [event.uid for event in taken if event.finish_reason is not None]
+        assert len(set(endings)) == len(endings)
+        if stream.uid not in left:
+            assert taken[-1].fault is not None or len(endings) == len(stream.job.positions)
     ended = ["requests_finished_total", "requests_failed_total", "requests_cancelled_total"]
     assert sum(bench.meter.value(name) for name in ended) == len(streams)
