@@ -6,19 +6,18 @@ a real 4xx. While it waits, and ever after, a client that leaves cancels its req
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from starlette.routing import BaseRoute, Route
 
 from stretto.roles.gateway import http
-from stretto.roles.gateway.answers import Answer
 from stretto.roles.gateway.apis import answer_to
 from stretto.roles.gateway.door import Door
 from stretto.roles.gateway.faults import Refused
 from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.parts import Parts
-from stretto.roles.gateway.stream import HungUp, Inbox, Stream, gather
+from stretto.roles.gateway.stream import HungUp, gather
+from stretto.roles.gateway.submitting import speak, submitted
 
 
 def routes(parts: Parts) -> list[BaseRoute]:
@@ -51,34 +50,9 @@ class Completions:
             return
 
     async def _generate(self, job: Job, receive: http.Receive, send: http.Send) -> None:
-        inbox = Inbox()
-        stream = self._door.submit(job, inbox)
-        watcher = asyncio.create_task(http.hang_up_on_disconnect(receive, inbox))
-        try:
+        async with submitted(self._door, [job], receive) as (_, (stream,)):
             answer = answer_to(job, stream.uid, self._model)
-            await (_streamed if job.stream else _whole)(stream, answer, send)
-        finally:
-            watcher.cancel()
-            self._door.leave(stream)
-
-
-async def _whole(stream: Stream, answer: Answer, send: http.Send) -> None:
-    await http.answer(send, 200, answer.whole(await gather(stream)))
-
-
-async def _streamed(stream: Stream, answer: Answer, send: http.Send) -> None:
-    """Send each event as it comes; those that came while the client was busy go out in one piece."""
-    await stream.inbox.get()
-    events, ended = stream.take(), stream.ended
-    if fault := events[-1].fault:
-        raise Refused(fault)
-    await http.start_stream(send)
-    data = answer.opening(events)
-    while True:
-        data += b"".join([answer.event(event) for event in events])
-        if data or ended:
-            await http.write(send, data, more=not ended)
-        if ended:
-            return
-        await stream.inbox.get()
-        events, ended, data = stream.take(), stream.ended, b""
+            if job.stream:
+                await speak(stream, answer, send)
+            else:
+                await http.answer(send, 200, answer.whole(await gather(stream)))
