@@ -87,10 +87,11 @@ class Door:
 
     # What clients do.
 
-    def submit(self, job: Job, inbox: Inbox) -> Stream:
+    def submit(self, job: Job, inbox: Inbox, follows: bool = False) -> Stream:
         """Accept a request; from here on its stream ends exactly once. Raises `Refused`.
 
-        Whether the tokenizers have room is asked once; of a batch, the rest follows as they get it.
+        Whether the tokenizers have room is asked once; of a batch, the rest follows as they get it. So does
+        a request that `follows` another in one body.
         """
         if self._closing:
             raise faults.Refused(faults.CLOSING)
@@ -98,7 +99,9 @@ class Door:
         stream = Stream(self._uids.take(job.width * len(prompts)), job, inbox, self._now())
         tokenizers = [next(self._turns) for _ in prompts]
         first, *rest = (self._message(stream, i, prompt) for i, prompt in enumerate(prompts))
-        if not self._wires.offer(tokenizers[0], first):
+        if follows:
+            self._wires.post(tokenizers[0], first)
+        elif not self._wires.offer(tokenizers[0], first):
             raise faults.Refused(faults.OVERLOADED)
         self._admit(stream, tokenizers)
         for tokenizer, message in zip(tokenizers[1:], rest, strict=True):

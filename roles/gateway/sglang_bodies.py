@@ -19,7 +19,7 @@ from stretto.roles.gateway.bodies import (
     TokenId,
     Top,
 )
-from stretto.roles.gateway.checks import MAX_SEQUENCES, check_only
+from stretto.roles.gateway.checks import MAX_SEQUENCES, check_batch, check_only, check_tokens
 from stretto.roles.gateway.faults import refusal
 from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.unsupported import Only
@@ -137,6 +137,7 @@ def wanted(body: GenerateBody) -> list[Wanted]:
             sampling,
             f"sampling_params[{i}]." if isinstance(body.sampling_params, list) else "sampling_params.",
         )
+    check_batch(len(prompts), max(sampling.n or 1 for sampling in samplings))
     flags = _spread(body.return_logprob, count, "return_logprob", False)
     starts = _spread(body.logprob_start_len, count, "logprob_start_len", -1)
     tops = _spread(body.top_logprobs_num, count, "top_logprobs_num", 0)
@@ -206,6 +207,7 @@ def _wanted(
 
 
 def _params(sampling: Sampling, logprobs: int | None, prompt_logprobs: int | None) -> SamplingParams:
+    check_tokens(sampling.min_new_tokens, sampling.max_new_tokens)
     given = {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,

@@ -21,14 +21,14 @@ async def submitted(
 ) -> AsyncIterator[tuple[Inbox, list[Stream]]]:
     """Submit jobs for one HTTP client: the inbox tells when a stream has something, or raises `HungUp`.
 
-    What still lives when the block is left is cancelled. Raises `Refused` where the door does; then none of
-    the jobs lives.
+    What still lives when the block is left is cancelled. Raises `Refused` where the door does, at the first
+    job or at none.
     """
     inbox, streams = Inbox(), list[Stream]()
     watcher = asyncio.create_task(http.hang_up_on_disconnect(receive, inbox))
     try:
         for job in jobs:
-            streams.append(door.submit(job, inbox))
+            streams.append(door.submit(job, inbox, follows=bool(streams)))
         yield inbox, streams
     finally:
         watcher.cancel()

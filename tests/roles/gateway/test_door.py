@@ -79,6 +79,14 @@ def run(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(body())
 
 
+def test_what_follows_in_one_body_waits_for_room(bench: Bench) -> None:
+    bench.submit()
+    bench.wires.full = True
+    second = bench.door.submit(PROMPT, Inbox(), follows=True)
+    assert bench.door.streams[-1] is second
+    assert isinstance(bench.wires.sent[-1][1], m.Submit)
+
+
 def test_a_submit_says_all_and_tokenizers_take_turns(bench: Bench) -> None:
     job = Job(
         params=m.SamplingParams(seed=1),
