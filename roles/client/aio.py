@@ -143,7 +143,7 @@ def body(
     params: SamplingParams | None,
     fields: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The request body of the HTTP API; what is None or empty in `params` is left to the server."""
+    """The request body of the HTTP API; of `params`, what is not the default."""
     if (prompt is None) == (messages is None):
         raise ValueError("give a prompt or messages, not both")
     request: dict[str, Any] = {}
@@ -151,6 +151,12 @@ def body(
         request["prompt"] = prompt if isinstance(prompt, str) else list(prompt)
     if messages is not None:
         request["messages"] = list(messages)
-    sampling = msgspec.structs.asdict(params) if params else {}
-    request.update((name, value) for name, value in sampling.items() if value is not None and value != ())
+    for name, default in _DEFAULTS.items():
+        if params is not None and (value := getattr(params, name)) != default:
+            request[name] = value
+    if messages is not None and "logprobs" in request:
+        request |= {"logprobs": True, "top_logprobs": request["logprobs"]}
     return request | dict(fields)
+
+
+_DEFAULTS = msgspec.structs.asdict(SamplingParams())

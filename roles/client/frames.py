@@ -37,27 +37,71 @@ class Usage(msgspec.Struct, frozen=True):
         return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else 0
 
 
+class Alternative(msgspec.Struct, frozen=True):
+    """A token that could have come: its id, its text (U+FFFD for half a character), its true bytes."""
+
+    id: int
+    token: str
+    bytes: list[int]
+    logprob: float
+
+
+class TokenLogprob(Alternative, frozen=True):
+    """A token with its log-probability, its rank (1 is the likeliest) and the likeliest alternatives."""
+
+    rank: int
+    top: list[Alternative]
+
+
 class Delta(msgspec.Struct, frozen=True, tag="delta"):
-    """Text that became certain since the last delta of the same request; unread deltas are merged."""
+    """Text that became certain since the last delta of the same choice; unread deltas are merged."""
 
     id: str
     text: str
     token_ids: list[int] = []
     """The tokens behind `text`; empty unless the request had `return_token_ids`."""
     index: int = 0
+    """Tokens of the choice before this delta."""
+    choice: int = 0
     """Which of the request's choices the text belongs to."""
+    logprobs: list[TokenLogprob] = []
+    """One for each token; empty unless the request had `logprobs`."""
+    prompt_logprobs: list[TokenLogprob | None] | None = None
+    """On the first delta of a request with `prompt_logprobs`; None for the first token."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """How one choice ended, and what it said if it was not streamed."""
+
+    finish_reason: FinishReason
+    stop_reason: str | int | None = None
+    text: str | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+    logprobs: list[TokenLogprob] | None = None
+    prompt_logprobs: list[TokenLogprob | None] | None = None
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """The end of a request; `text` and `token_ids` are set when it was not streamed."""
+    """The end of a request: its only choice, or `choices`."""
 
     id: str
-    finish_reason: FinishReason
+    finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     usage: Usage | None = None
     text: str | None = None
     token_ids: list[int] | None = None
     prompt_token_ids: list[int] | None = None
+    logprobs: list[TokenLogprob] | None = None
+    prompt_logprobs: list[TokenLogprob | None] | None = None
+    choices: list[Choice] = []
+
+    def ends(self) -> list[Choice]:
+        """All choices, in order."""
+        if self.finish_reason is None:
+            return self.choices
+        fields = {name: getattr(self, name) for name in Choice.__struct_fields__}
+        return [Choice(**fields)]
 
 
 class Error(msgspec.Struct, frozen=True, tag="error"):
@@ -69,10 +113,11 @@ class Error(msgspec.Struct, frozen=True, tag="error"):
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """A whole answer.
+    """A whole answer, or one of its choices.
 
     `stop_reason` is the stop string or stop token id that matched, None for the model's own end of sequence.
-    `token_ids` and `prompt_token_ids` are empty unless the request had `return_token_ids`.
+    `token_ids` and `prompt_token_ids` are empty unless the request had `return_token_ids`, `logprobs` unless
+    it had `logprobs`. `usage` counts the whole request.
     """
 
     text: str
@@ -81,6 +126,10 @@ class Completion(msgspec.Struct, frozen=True):
     stop_reason: str | int | None
     usage: Usage
     prompt_token_ids: list[int]
+    logprobs: list[TokenLogprob] = []
+    prompt_logprobs: list[TokenLogprob | None] | None = None
+    others: list[Completion] = []
+    """The choices after this one, which is the first; theirs are empty."""
 
 
 Frame = Delta | Done | Error

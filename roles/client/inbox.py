@@ -1,16 +1,65 @@
 """What has arrived for one request and has not been read yet.
 
 Nothing here waits for the reader: a request that is read slowly, or not at all, must not hold up the others
-on its socket. Unread deltas merge into one, so that a request costs at most the memory of its own answer,
-which its `max_tokens` and the model's context bound.
+on its socket. Unread deltas of a choice merge into one, so that a request costs at most the memory of its own
+answer, which its `max_tokens` and the model's context bound.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
+
+import msgspec
 
 from stretto.roles.client.errors import StrettoError
-from stretto.roles.client.frames import Completion, Delta, Done, Usage
+from stretto.roles.client.frames import Choice, Completion, Delta, Done, TokenLogprob, Usage
+
+
+class Voice:
+    """One choice: what has arrived of it, and how much of that has been read."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._token_ids: list[int] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._prompt_logprobs: list[TokenLogprob | None] | None = None
+        self._read = (0, 0, 0)
+        self._unread: Delta | None = None
+
+    def put(self, delta: Delta) -> None:
+        """Append what a delta brings."""
+        self._texts.append(delta.text)
+        self._token_ids += delta.token_ids
+        self._logprobs += delta.logprobs
+        self._prompt_logprobs = self._prompt_logprobs or delta.prompt_logprobs
+        self._unread = self._unread or delta
+
+    def take(self) -> Delta:
+        """All that has not been read, of which there is some, as one delta."""
+        first, self._unread = self._unread, None
+        assert first is not None
+        texts, ids, logprobs = self._read
+        self._read = len(self._texts), len(self._token_ids), len(self._logprobs)
+        return msgspec.structs.replace(
+            first,
+            text="".join(self._texts[texts:]),
+            token_ids=self._token_ids[ids:],
+            logprobs=self._logprobs[logprobs:],
+        )
+
+    def whole(self, end: Choice, usage: Usage) -> Completion:
+        """The choice that ends so; what its last frame does not repeat is what has arrived."""
+        return Completion(
+            text="".join(self._texts) if end.text is None else end.text,
+            token_ids=self._token_ids if end.token_ids is None else end.token_ids,
+            finish_reason=end.finish_reason,
+            stop_reason=end.stop_reason,
+            usage=usage,
+            prompt_token_ids=end.prompt_token_ids or [],
+            logprobs=self._logprobs if end.logprobs is None else end.logprobs,
+            prompt_logprobs=end.prompt_logprobs or self._prompt_logprobs,
+        )
 
 
 class Inbox:
@@ -20,10 +69,9 @@ class Inbox:
         self.id = id
         self.completion: Completion | None = None
         self._error: StrettoError | None = None
-        self._texts: list[str] = []
-        self._token_ids: list[int] = []
-        self._texts_read = 0
-        self._token_ids_read = 0
+        self._voices: defaultdict[int, Voice] = defaultdict(Voice)
+        self._unread: dict[int, None] = {}
+        """Choices that have something to read, in the order in which it came."""
         self._arrived = asyncio.Event()
 
     @property
@@ -32,21 +80,16 @@ class Inbox:
         return self.completion is not None or self._error is not None
 
     def put(self, delta: Delta) -> None:
-        """Append text and token ids."""
-        self._texts.append(delta.text)
-        self._token_ids += delta.token_ids
+        """Append text, token ids and log-probabilities."""
+        self._voices[delta.choice].put(delta)
+        self._unread[delta.choice] = None
         self._arrived.set()
 
     def finish(self, done: Done) -> None:
         """Close with the server's last frame."""
-        self.completion = Completion(
-            text="".join(self._texts) if done.text is None else done.text,
-            token_ids=self._token_ids if done.token_ids is None else done.token_ids,
-            finish_reason=done.finish_reason,
-            stop_reason=done.stop_reason,
-            usage=done.usage or Usage(),
-            prompt_token_ids=done.prompt_token_ids or [],
-        )
+        usage = done.usage or Usage()
+        first, *others = [self._voices[i].whole(end, usage) for i, end in enumerate(done.ends())]
+        self.completion = msgspec.structs.replace(first, others=others)
         self._arrived.set()
 
     def fail(self, error: StrettoError) -> None:
@@ -75,9 +118,7 @@ class Inbox:
         return self.completion
 
     def _take(self) -> Delta | None:
-        if self._texts_read == len(self._texts):
-            return None
-        text = "".join(self._texts[self._texts_read :])
-        token_ids = self._token_ids[self._token_ids_read :]
-        self._texts_read, self._token_ids_read = len(self._texts), len(self._token_ids)
-        return Delta(self.id, text, token_ids)
+        for choice in self._unread:
+            del self._unread[choice]
+            return self._voices[choice].take()
+        return None

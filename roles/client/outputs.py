@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import msgspec
 
-from stretto.roles.client.frames import Completion
+from stretto.roles.client.frames import Completion, TokenLogprob
 from stretto.roles.messages import FinishReason
+
+
+class Logprob(msgspec.Struct, frozen=True):
+    """How likely a token was; rank 1 is the likeliest."""
+
+    logprob: float
+    rank: int | None = None
+    decoded_token: str | None = None
+
+
+Logprobs = dict[int, Logprob]
+"""Of one place in a text, by token id: first the token that stands there, then the likeliest."""
 
 
 class CompletionOutput(msgspec.Struct, frozen=True):
@@ -16,6 +28,9 @@ class CompletionOutput(msgspec.Struct, frozen=True):
     token_ids: list[int]
     finish_reason: FinishReason
     stop_reason: str | int | None = None
+    cumulative_logprob: float | None = None
+    logprobs: list[Logprobs] | None = None
+    """For each token, where `SamplingParams` has `logprobs`."""
 
 
 class RequestOutput(msgspec.Struct, frozen=True):
@@ -29,13 +44,43 @@ class RequestOutput(msgspec.Struct, frozen=True):
     num_cached_tokens: int = 0
     """Tokens of the prompt that came from the prefix cache."""
     finished: bool = True
+    prompt_logprobs: list[Logprobs | None] | None = None
+    """For each token of the prompt, where `SamplingParams` has `prompt_logprobs`; None for the first."""
 
 
 def request_output(index: int, prompt: str | None, completion: Completion) -> RequestOutput:
     """The output for the prompt at `index`."""
-    output = CompletionOutput(
-        0, completion.text, completion.token_ids, completion.finish_reason, completion.stop_reason
-    )
+    answers = [completion, *completion.others]
     return RequestOutput(
-        str(index), prompt, completion.prompt_token_ids, [output], completion.usage.cached_tokens
+        str(index),
+        prompt,
+        completion.prompt_token_ids,
+        [_output(i, answer) for i, answer in enumerate(answers)],
+        completion.usage.cached_tokens,
+        prompt_logprobs=_of_prompt(completion),
     )
+
+
+def _of_prompt(completion: Completion) -> list[Logprobs | None] | None:
+    if completion.prompt_logprobs is None:
+        return None
+    return [None if info is None else _table(info) for info in completion.prompt_logprobs]
+
+
+def _output(index: int, answer: Completion) -> CompletionOutput:
+    return CompletionOutput(
+        index,
+        answer.text,
+        answer.token_ids,
+        answer.finish_reason,
+        answer.stop_reason,
+        sum(info.logprob for info in answer.logprobs) if answer.logprobs else None,
+        [_table(info) for info in answer.logprobs] if answer.logprobs else None,
+    )
+
+
+def _table(info: TokenLogprob) -> Logprobs:
+    table = {info.id: Logprob(info.logprob, info.rank, info.token)}
+    for rank, other in enumerate(info.top, 1):
+        table.setdefault(other.id, Logprob(other.logprob, rank, other.token))
+    return table

@@ -205,14 +205,14 @@ def test_a_body_holds_the_parameters_that_are_set_and_fields_win() -> None:
         "model": "m",
         "max_tokens": 8,
         "temperature": 0,
-        "top_p": 1.0,
-        "top_k": 0,
-        "min_p": 0.0,
         "stop": ("x",),
-        "ignore_eos": False,
-        "include_stop_str_in_output": False,
-        "skip_special_tokens": True,
     }
+
+
+def test_a_body_asks_for_logprobs_in_the_terms_of_its_api() -> None:
+    params = SamplingParams(logprobs=2)
+    assert body("hi", None, params, {}) == {"prompt": "hi", "logprobs": 2}
+    assert body(None, [{}], params, {}) == {"messages": [{}], "logprobs": True, "top_logprobs": 2}
 
 
 @pytest.mark.parametrize("messages", [None, [{"role": "user", "content": "hi"}]])

@@ -15,7 +15,7 @@ from stretto.roles import messages as m
 from stretto.roles.gateway import websocket
 from stretto.roles.gateway.intake import Intake
 from stretto.roles.metrics import Meter
-from stretto.tests.roles.gateway.house import PATIENCE, House, ids, silence
+from stretto.tests.roles.gateway.house import PATIENCE, House, chorus, ids, silence
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 USAGE = {
@@ -94,6 +94,59 @@ def test_a_prompt_makes_a_completion(ws: Socket, house: House) -> None:
     assert ws.hear_to_the_end()[-1]["type"] == "done"
     assert (submit := house.submitted()).prompt == [1, 2]
     assert submit.messages is None
+
+
+LOGPROBS = [
+    {"id": 10, "token": "0", "bytes": [48], "logprob": -4.0, "rank": 2},
+    {"id": 20, "token": "ö", "bytes": [195, 182], "logprob": -0.25, "rank": 2},
+]
+TOP = [{"id": 20, "token": "ö", "bytes": [195, 182], "logprob": -0.25}]
+
+
+def test_several_choices_are_told_apart_and_each_says_how_it_ends(ws: Socket, house: House) -> None:
+    house.back.script = chorus
+    ws.generate("a", n=2)
+    *deltas, done = ws.hear_to_the_end()
+    choices = [[delta for delta in deltas if delta["choice"] == i] for i in range(2)]
+    end = {"finish_reason": "length", "stop_reason": None}
+    for i, said in enumerate(choices):
+        assert said == [
+            {"type": "delta", "id": "a", "index": 0, "choice": i, "text": str(i)},
+            {"type": "delta", "id": "a", "index": 1, "choice": i, "text": "ö"},
+            {"type": "delta", "id": "a", "index": 2, "choice": i, "text": "", **end},
+        ]
+    assert done["choices"] == [{"choice": 0, **end}, {"choice": 1, **end}]
+    assert done["usage"]["completion_tokens"] == 4
+
+
+def test_several_choices_that_are_not_streamed_are_in_the_last_frame(ws: Socket, house: House) -> None:
+    house.back.script = chorus
+    ws.generate("a", n=1, best_of=3, stream=False)
+    assert ws.hear()["text"] == "2ö"
+    ws.say(type="generate", id="b", request={"prompt": ["x", "y"], "stream": False, "echo": True})
+    assert [choice["text"] for choice in ws.hear()["choices"]] == ["He0ö", "He0ö"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_logprobs_are_a_list_of_tokens(ws: Socket, house: House, stream: bool) -> None:
+    house.back.script = chorus
+    ws.generate("a", logprobs=True, top_logprobs=1, prompt_logprobs=0, stream=stream)
+    frames = ws.hear_to_the_end()
+    told = [info for frame in frames for info in frame.get("logprobs", [])]
+    assert told == [{**info, "top": TOP} for info in LOGPROBS]
+    prompt = {"id": 2, "token": "e", "bytes": [101], "logprob": -0.5, "rank": 2, "top": []}
+    assert frames[0]["prompt_logprobs"] == [None, prompt]
+
+
+def test_a_failing_choice_ends_the_request(ws: Socket, house: House) -> None:
+    house.back.script = silence
+    ws.generate("a", n=2)
+    uid = house.submitted().uid
+    house.send(m.Event(uid, 0, "x", ids(1)))
+    house.send(m.Event(uid + 1, 0, "", finish_reason="error", fault=m.Fault(408, "too late")))
+    frames = ws.hear_to_the_end()
+    assert [frame["type"] for frame in frames] == ["delta", "error"]
+    assert (frames[-1]["status"], house.cancelled()) == (408, uid)
 
 
 def test_requests_interleave_on_one_socket(ws: Socket, house: House) -> None:
