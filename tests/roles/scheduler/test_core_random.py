@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from stretto.tests.roles.scheduler.device import World
+from stretto.tests.roles.scheduler.device import World, ints
 
 VOCABULARY = 3
-TOKENS = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=12)
+
+
+class Order(NamedTuple):
+    """A request to be made."""
+
+    prompt: list[int]
+    max_tokens: int | None
+    stops: set[int]
+    seed: int
+
+
+ORDERS = st.builds(
+    Order,
+    prompt=st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=12),
+    max_tokens=st.one_of(st.none(), st.integers(1, 20)),
+    stops=st.sets(st.integers(0, 5 * VOCABULARY), max_size=6),
+    seed=st.integers(0, 3),
+)
 
 
 class Machine(RuleBasedStateMachine):
@@ -48,76 +67,62 @@ class Machine(RuleBasedStateMachine):
             detokenizers=detokenizers,
         )
         self.restarts = 0
-        self.aborted: set[int] = set()
 
-    @rule(
-        prompt=TOKENS,
-        max_tokens=st.one_of(st.none(), st.integers(1, 12)),
-        stops=st.sets(st.integers(0, 2 * VOCABULARY), max_size=6),
-        seed=st.integers(0, 3),
-        pick=st.integers(0),
-        trim=st.sampled_from([None, 0, 0, 1, 2, 5, 10]),
-    )
-    def submit(
-        self,
-        prompt: list[int],
-        max_tokens: int | None,
-        stops: set[int],
-        seed: int,
-        pick: int,
-        trim: int | None,
-    ) -> None:
-        if trim is not None and self.world.streams:
-            prompt = self._history(pick, trim) + prompt[:3]
-        uid = self.world.submit(prompt, max_tokens, tuple(stops), seed)
-        refused = self.world.limits.refusal(len(prompt), max_tokens) is not None
+    @rule(orders=st.lists(ORDERS, min_size=1, max_size=5))
+    def submit(self, orders: list[Order]) -> None:
+        for order in orders:
+            self._submit(order.prompt, order)
+
+    @rule(order=ORDERS, pick=st.integers(0), trim=st.sampled_from([0, 0, 1, 2, 5, 10]))
+    def follow_up(self, order: Order, pick: int, trim: int) -> None:
+        """Submit prompt and output of an earlier request without the last few, and something new."""
+        uid = self._uid(pick)
+        if uid is not None:
+            stream = self.world.streams[uid]
+            history = ints(stream.request.prompt_ids) + stream.tokens
+            self._submit(history[: len(history) - trim] + order.prompt[:3], order)
+
+    def _submit(self, prompt: list[int], order: Order) -> None:
+        uid = self.world.submit(prompt, order.max_tokens, tuple(order.stops), order.seed)
+        refused = self.world.limits.refusal(len(prompt), order.max_tokens) is not None
         assert (self.world.streams[uid].end is not None) == refused
-
-    def _history(self, pick: int, trim: int) -> list[int]:
-        """Prompt and output of some earlier request, without the last few."""
-        stream = self.world.streams[1 + pick % len(self.world.streams)]
-        history = list(memoryview(stream.request.prompt_ids).cast("i")) + stream.tokens
-        return history[: max(1, len(history) - trim)]
 
     @rule()
     def plan(self) -> None:
         if self.world.plan() is None and not self.world.flying:
             assert not self.world.core.busy, "requests wait and nothing is in flight"
 
-    @precondition(lambda self: self.world.flying)
     @rule()
     def report(self) -> None:
-        self.world.report()
+        if self.world.flying:
+            self.world.report()
 
-    @rule(turns=st.integers(1, 6))
+    @rule(turns=st.integers(1, 9))
     def run(self, turns: int) -> None:
         for _ in range(turns):
             self.world.turn()
             self.world.core.check()
 
-    @precondition(lambda self: self.world.streams)
-    @rule(pick=st.integers(0))
-    def abort(self, pick: int) -> None:
-        uid = 1 + pick % len(self.world.streams)
-        stream = self.world.streams[uid]
-        alive = stream.end is None and not stream.silenced
-        self.world.abort(uid)
-        if alive:
-            self.aborted.add(uid)
-            assert stream.end is not None
-            assert stream.end.reason == "abort"
-
-    @precondition(lambda self: self.world.streams)
-    @rule(pick=st.integers(0))
-    def stop(self, pick: int) -> None:
-        uid = 1 + pick % len(self.world.streams)
-        if self.world.streams[uid].end is None:
+    @rule(pick=st.integers(0), silently=st.booleans())
+    def cut_off(self, pick: int, silently: bool) -> None:
+        uid = self._uid(pick)
+        if uid is None or self.world.streams[uid].end is not None or self.world.streams[uid].silenced:
+            return
+        if silently:
             self.world.stop(uid)
+        else:
+            self.world.abort(uid)
+            assert self.world.end(uid).reason == "abort"
 
-    @rule()
-    def lose_the_device(self) -> None:
-        self.world.restart()
-        self.restarts += 1
+    def _uid(self, pick: int) -> int | None:
+        count = len(self.world.streams)
+        return 1 + pick % count if count else None
+
+    @rule(dice=st.integers(1, 6))
+    def lose_the_device(self, dice: int) -> None:
+        if dice == 6:
+            self.world.restart()
+            self.restarts += 1
 
     @invariant()
     def sound(self) -> None:
@@ -149,5 +154,5 @@ class Machine(RuleBasedStateMachine):
 
 TestCore = Machine.TestCase
 TestCore.settings = settings(
-    max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
