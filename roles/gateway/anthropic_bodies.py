@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from stretto.roles.gateway.bodies import INT32_MAX, MAX_STOPS, Count, Text
 from stretto.roles.gateway.checks import check_only
 from stretto.roles.gateway.faults import unknown_model
+from stretto.roles.gateway.intake import temperature_of
 from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.unsupported import Only
 from stretto.roles.messages import SamplingParams
@@ -109,7 +110,7 @@ def job(body: MessagesBody) -> Job:
     return Job(
         params=SamplingParams(
             max_tokens=body.max_tokens,
-            temperature=1.0 if body.temperature is None else body.temperature,
+            temperature=temperature_of(body.temperature),
             top_p=1.0 if body.top_p is None else body.top_p,
             top_k=body.top_k or 0,
             stop=tuple(body.stop_sequences or ()),

@@ -97,12 +97,18 @@ def _template_kwargs(body: bodies.ChatBody) -> dict[str, Any]:
     return kwargs
 
 
+def temperature_of(value: float | None) -> float:
+    """The temperature that a body asks for; the default is 1."""
+    if value is None:
+        return 1.0
+    return 0.0 if value < GREEDY_BELOW else value
+
+
 def _params(body: bodies.Body, logprobs: int | None) -> SamplingParams:
     checks.check_tokens(body.min_tokens, body.max_tokens)
-    temperature = _or(body.temperature, 1.0)
     return SamplingParams(
         max_tokens=body.max_tokens,
-        temperature=0.0 if temperature < GREEDY_BELOW else temperature,
+        temperature=temperature_of(body.temperature),
         top_p=_or(body.top_p, 1.0),
         top_k=body.top_k or 0,
         min_p=body.min_p or 0.0,

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from stretto.roles.gateway.bodies import Count, Top
 from stretto.roles.gateway.checks import check_only
 from stretto.roles.gateway.faults import refusal, unknown_model
+from stretto.roles.gateway.intake import temperature_of
 from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.unsupported import Only
 from stretto.roles.messages import SamplingParams
@@ -159,7 +160,7 @@ def job(body: ResponsesBody, id: str, earlier: list[Turn]) -> Job:
     return Job(
         params=SamplingParams(
             max_tokens=body.max_output_tokens,
-            temperature=1.0 if body.temperature is None else body.temperature,
+            temperature=temperature_of(body.temperature),
             top_p=1.0 if body.top_p is None else body.top_p,
             logprobs=(body.top_logprobs or 0) if wants_logprobs(body) else None,
         ),

@@ -21,6 +21,7 @@ from stretto.roles.gateway.bodies import (
 )
 from stretto.roles.gateway.checks import MAX_SEQUENCES, check_batch, check_only, check_tokens
 from stretto.roles.gateway.faults import refusal
+from stretto.roles.gateway.intake import temperature_of
 from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.unsupported import Only
 from stretto.roles.messages import SamplingParams
@@ -209,7 +210,6 @@ def _wanted(
 def _params(sampling: Sampling, logprobs: int | None, prompt_logprobs: int | None) -> SamplingParams:
     check_tokens(sampling.min_new_tokens, sampling.max_new_tokens)
     given = {
-        "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,
@@ -226,6 +226,7 @@ def _params(sampling: Sampling, logprobs: int | None, prompt_logprobs: int | Non
     stop = (sampling.stop,) if isinstance(sampling.stop, str) else tuple(sampling.stop or ())
     params = SamplingParams(
         max_tokens=sampling.max_new_tokens,
+        temperature=temperature_of(sampling.temperature),
         seed=sampling.sampling_seed,
         stop=stop,
         stop_token_ids=tuple(sampling.stop_token_ids or ()),
