@@ -6,7 +6,7 @@ cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
@@ -19,25 +19,26 @@ from stretto.kernels.sample.cpu import sample_kernel
 from stretto.kernels.silu_and_mul.cpu import silu_and_mul_kernel
 
 
-def compile_all(
-    head_dim: int,
-    group: int,
-    weight_dtypes: Iterable[torch.dtype],
-    progress: Callable[[str], None] = lambda text: None,
-) -> None:
-    """Compile, or load from the cache, every CPU kernel that a model needs.
-
-    group: query heads per KV head. weight_dtypes: the types its matrices are stored in. progress is told, in
-    a few words, what comes next.
-    """
+def network(head_dim: int, group: int, weight_dtypes: Iterable[torch.dtype]) -> dict[str, Kernel]:
+    """What a decoder calls. group: query heads per KV head. weight_dtypes: its matrices' types as stored."""
     kernels: dict[str, Kernel] = {
         "rms_norm": rms_norm_kernel,
         "rope_and_cache": rope_and_cache_kernel,
         "silu_and_mul": silu_and_mul_kernel,
-        "sample": sample_kernel,
         "paged_attention": attention(head_dim, group),
     }
-    kernels |= {f"linear {str(dtype).removeprefix('torch.')}": product(dtype) for dtype in set(weight_dtypes)}
+    return kernels | {
+        f"linear {str(dtype).removeprefix('torch.')}": product(dtype) for dtype in set(weight_dtypes)
+    }
+
+
+def sampler() -> dict[str, Kernel]:
+    """What becomes of logits."""
+    return {"sample": sample_kernel}
+
+
+def compile_all(kernels: Mapping[str, Kernel], progress: Callable[[str], None] = lambda text: None) -> None:
+    """Compile kernels, or load them from the cache; progress is told, in a few words, what comes next."""
     for index, (name, kernel) in enumerate(kernels.items(), start=1):
         progress(f"compiling kernels {index}/{len(kernels)}: {name}")
         kernel.compile()

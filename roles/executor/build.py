@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from stretto.kernels.warm import compile_all
+from stretto.kernels import warm
 from stretto.roles.config import Config
 from stretto.roles.executor.device import Device
 from stretto.roles.executor.errors import ConfigError
@@ -47,7 +47,8 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
     pages = _count_pages(config, shape, device, max_len)
     if device.torch_device.type == "cpu":
         group = model_config.num_heads // model_config.num_kv_heads
-        compile_all(model.head_dim, group, loader.matrix_dtypes, progress)
+        network = warm.network(model.head_dim, group, loader.matrix_dtypes) if loader.matrix_dtypes else {}
+        warm.compile_all(network | warm.sampler(), progress)
     runner = Runner(
         device=device,
         model=model,

@@ -21,7 +21,7 @@ from stretto.roles import messages as m
 from stretto.roles.executor.batch import Batch, Rows, make_batch
 from stretto.roles.executor.device import Device, Event, Output
 from stretto.roles.executor.kv import KVCache
-from stretto.roles.executor.models.interface import Context, Model
+from stretto.roles.executor.models.interface import Context, Logits, Model
 from stretto.roles.executor.slots import SAMPLING, DeviceSlots, HostSlots
 
 IN_FLIGHT = 2
@@ -140,7 +140,7 @@ class Runner:
         if batch.sizes.rows:
             logits = self._forward(batch)
             if batch.sizes.samples:
-                self._sample(logits, batch.rows, tokens)
+                self._sample(logits(batch.rows.sampled_rows), batch.rows, tokens)
 
     def _update_slots(self, batch: Batch[torch.Tensor]) -> None:
         state, updates, sizes = self._state, batch.updates, batch.sizes
@@ -153,7 +153,7 @@ class Runner:
         if sizes.decodes:
             batch.rows.ids[sizes.chunk_rows :] = state.last_token[batch.rows.slots[-sizes.decodes :]]
 
-    def _forward(self, batch: Batch[torch.Tensor]) -> torch.Tensor:
+    def _forward(self, batch: Batch[torch.Tensor]) -> Logits:
         rows = batch.rows
         context = Context(
             positions=rows.positions,
@@ -162,7 +162,7 @@ class Runner:
             query_starts=rows.query_starts,
             kv_lengths=rows.kv_lengths,
         )
-        return self._model(rows.ids, context, self._cache, rows.sampled_rows)
+        return self._model(rows.ids, context, self._cache)
 
     def _sample(self, logits: torch.Tensor, rows: Rows[torch.Tensor], tokens: torch.Tensor) -> None:
         """Write tokens for the host, and for the next step: there -1, a failed row, becomes a valid id."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stretto.roles.executor.models.interface import Model
 from stretto.roles.executor.models.llama import Llama
 from stretto.roles.executor.models.loader import Loader
+from stretto.roles.executor.models.scripted import Scripted
 from stretto.roles.executor.weights.model_config import ModelConfig
 
-MODELS = {
+MODELS: dict[str, Callable[[ModelConfig, Loader, int], Model]] = {
     "LlamaForCausalLM": Llama,
     "MistralForCausalLM": Llama,
     "Qwen2ForCausalLM": Llama,
     "Qwen3ForCausalLM": Llama,
+    "ScriptedForCausalLM": Scripted,
 }
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import torch
 
 from stretto.roles.executor.kv import KVCache
+
+Logits = Callable[[torch.Tensor], torch.Tensor]
+"""From rows of a step, int64 [S], to their logits, float32 [S, vocab_size], valid until the next call. The
+caller may write to them."""
 
 
 class Context(NamedTuple):
@@ -34,11 +39,9 @@ class Model(Protocol):
     dtype: torch.dtype
     """Type of activations, and of the keys and values in the pool."""
 
-    def __call__(
-        self, ids: torch.Tensor, context: Context, cache: KVCache, sampled_rows: torch.Tensor
-    ) -> torch.Tensor:
-        """Feed all rows, write their keys and values to the pool, and return logits for some of them.
+    def __call__(self, ids: torch.Tensor, context: Context, cache: KVCache) -> Logits:
+        """Feed all rows, ids int32 [T], and write their keys and values to the pool.
 
-        ids int32 [T], sampled_rows int64 [S]; returns float32 [S, vocab_size], valid until the next call.
-        A row's result depends only on its own sequence, never on what else is in the step.
+        Logits are computed for the rows that are asked for, in as many calls as memory demands, until the
+        next step. A row's result depends only on its own sequence, never on what else is in the step.
         """

@@ -8,6 +8,8 @@ each, which changes no bit of any output row.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from stretto.kernels.paged_attention import paged_attention
@@ -15,7 +17,7 @@ from stretto.kernels.rms_norm import rms_norm
 from stretto.kernels.rope_and_cache import rope_and_cache
 from stretto.kernels.silu_and_mul import silu_and_mul
 from stretto.roles.executor.kv import KVCache
-from stretto.roles.executor.models.interface import Context
+from stretto.roles.executor.models.interface import Context, Logits
 from stretto.roles.executor.models.loader import Loader
 from stretto.roles.executor.models.rotary import rotary_table
 from stretto.roles.executor.models.workspace import Workspace
@@ -101,9 +103,7 @@ class Llama:
         self._head = load.linear("model.embed_tokens" if tied else "lm_head")
         self._embed = self._head.rows if tied else load.table("model.embed_tokens.weight")
 
-    def __call__(
-        self, ids: torch.Tensor, context: Context, cache: KVCache, sampled_rows: torch.Tensor
-    ) -> torch.Tensor:
+    def __call__(self, ids: torch.Tensor, context: Context, cache: KVCache) -> Logits:
         residual = self._embed(ids).float()
         x = self._space.rows("x", len(ids), residual.shape[1], self.dtype)
         for i, layer in enumerate(self._layers):
@@ -114,10 +114,9 @@ class Llama:
             layer.attention(x, context, cache.keys[i], cache.values[i], self._space)
             rms_norm(x, x, layer.mlp_norm, self._eps, residual=residual)
             layer.mlp(x, self._space)
-        return self._logits(x.index_select(0, sampled_rows), residual.index_select(0, sampled_rows))
+        return partial(self._logits, x, residual)
 
-    def _logits(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        if not len(x):
-            return residual.new_empty(0, self.vocab_size)
+    def _logits(self, x: torch.Tensor, residual: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        x, residual = x.index_select(0, rows), residual.index_select(0, rows)
         rms_norm(x, x, self._norm, self._eps, residual=residual)
         return self._head(x, out=self._space.rows("logits", len(x), self.vocab_size, self.dtype)).float()

@@ -19,6 +19,7 @@ class Loader:
 
     def __init__(self, weights: Weights, place: torch.device, dtype: torch.dtype) -> None:
         self.place, self.dtype = place, dtype
+        self.model_dir = weights.model_dir
         self._weights = weights
         self._names = weights.names()
         self.matrix_dtypes: set[torch.dtype] = set()

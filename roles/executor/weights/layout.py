@@ -9,16 +9,18 @@ import msgspec
 from stretto.roles.executor.weights.errors import ModelError
 
 INDEX = "model.safetensors.index.json"
+SCRIPTS = "scripts.json"
+"""What a scripted model has instead of weights; `models.scripted` says what is in it."""
 
 
 def weight_files(model_dir: Path) -> list[Path]:
     """The safetensors files of a model: those its index lists, or `model.safetensors`, or all there are.
 
     `consolidated*.safetensors` hold the same weights under other names and are left out. Raises `ModelError`
-    when there are none or one is missing.
+    when one is missing, or when there are none though the model is not a scripted one.
     """
     files = _named_by_index(model_dir) or _found(model_dir)
-    if not files:
+    if not files and not (model_dir / SCRIPTS).exists():
         raise ModelError(f"{model_dir} holds no weights: {_no_weights(model_dir)}")
     for file in files:
         if not file.exists():

@@ -13,7 +13,16 @@ import msgspec
 
 from stretto.roles.executor.weights.errors import ModelError
 
-ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+SCRIPTED = "ScriptedForCausalLM"
+ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", SCRIPTED)
+_SCRIPTED_SHAPE = {
+    "hidden_size": 1,
+    "intermediate_size": 1,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+}
+"""A scripted model has no network; it keeps one number per token as key and one as value."""
 
 
 class RopeScaling(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +97,8 @@ def load_model_config(model_dir: str | Path) -> ModelConfig:
 def parse(raw: dict[str, Any], generation: dict[str, Any]) -> ModelConfig:
     """The two parsed files as one `ModelConfig`; raises `ModelError`, KeyError, TypeError or ValueError."""
     architecture = _architecture(raw)
+    if architecture == SCRIPTED:
+        raw = raw | _SCRIPTED_SHAPE
     _refuse_unknown(raw)
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     all_biases = bool(raw.get("attention_bias")) and architecture in ("LlamaForCausalLM", "Qwen3ForCausalLM")

@@ -21,9 +21,9 @@ class Weights:
     """
 
     def __init__(self, model_dir: str | Path) -> None:
-        self._dir = Path(model_dir)
+        self.model_dir = Path(model_dir)
         self._files: dict[str, Any] = {}
-        for path in weight_files(self._dir):
+        for path in weight_files(self.model_dir):
             file = _open(path)
             self._files.update(dict.fromkeys(file.keys(), file))
 
@@ -35,7 +35,9 @@ class Weights:
         """The tensor called `name`, on the CPU."""
         file = self._files.get(name)
         if file is None:
-            raise ModelError(f"{self._dir} has no tensor {name!r}; its weights do not fit its config.json")
+            raise ModelError(
+                f"{self.model_dir} has no tensor {name!r}; its weights do not fit its config.json"
+            )
         return file.get_tensor(name)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from stretto.roles import messages as m
 from stretto.roles.executor.device_cpu import CpuDevice
 from stretto.roles.executor.kv import KVCache, PageShape
 from stretto.roles.executor.models import build_model
-from stretto.roles.executor.models.interface import Context, Model
+from stretto.roles.executor.models.interface import Context, Logits, Model
 from stretto.roles.executor.models.loader import Loader
 from stretto.roles.executor.runner import Runner
 from stretto.roles.executor.weights.model_config import load_model_config
@@ -128,12 +128,14 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def __call__(
-        self, ids: torch.Tensor, context: Context, cache: KVCache, sampled_rows: torch.Tensor
-    ) -> torch.Tensor:
-        logits = self._model(ids, context, cache, sampled_rows)
-        self.calls.append(logits.clone())
-        return logits
+    def __call__(self, ids: torch.Tensor, context: Context, cache: KVCache) -> Logits:
+        logits = self._model(ids, context, cache)
+
+        def record(rows: torch.Tensor) -> torch.Tensor:
+            self.calls.append(logits(rows).clone())
+            return logits(rows)
+
+        return record
 
 
 @pytest.fixture

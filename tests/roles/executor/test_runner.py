@@ -11,7 +11,7 @@ import torch
 from stretto.kernels.sample.reference import sample
 from stretto.roles import messages as m
 from stretto.roles.executor.kv import KVCache
-from stretto.roles.executor.models.interface import Context
+from stretto.roles.executor.models.interface import Context, Logits
 
 GREEDY = m.Sampling()
 
@@ -26,14 +26,12 @@ class Counter:
         self.before = before
         self.ids: list[list[int]] = []
 
-    def __call__(
-        self, ids: torch.Tensor, context: Context, cache: KVCache, sampled_rows: torch.Tensor
-    ) -> torch.Tensor:
+    def __call__(self, ids: torch.Tensor, context: Context, cache: KVCache) -> Logits:
         self.before()
         self.ids.append(ids.tolist())
         cache.keys.view(-1)[context.cells] = ids.float()
-        following = (ids + context.positions + 1)[sampled_rows] % 32
-        return torch.nn.functional.one_hot(following.long(), 32).float()
+        following = (ids + context.positions + 1).long() % 32
+        return lambda rows: torch.nn.functional.one_hot(following[rows], 32).float()
 
 
 def held(bench: Any, slot: int) -> list[int]:
@@ -175,8 +173,9 @@ def test_steps_in_flight_keep_their_tokens_apart(make_bench: Any) -> None:
 
 def test_a_token_is_drawn_at_its_own_place_in_the_sequence(make_bench: Any) -> None:
     class Flat(Counter):
-        def __call__(self, *args: Any) -> torch.Tensor:
-            return torch.zeros_like(super().__call__(*args))
+        def __call__(self, *args: Any) -> Logits:
+            logits = super().__call__(*args)
+            return lambda rows: torch.zeros_like(logits(rows))
 
     (tokens,) = make_bench(Flat()).generate([[1, 2, 3]], 8, temperature=1.0, seed=5)
     positions = torch.arange(3, 11)
@@ -189,11 +188,10 @@ def test_a_token_is_drawn_at_its_own_place_in_the_sequence(make_bench: Any) -> N
 
 def test_a_failed_row_is_reported_and_the_next_step_survives_it(make_bench: Any) -> None:
     class Broken(Counter):
-        def __call__(self, *args: Any) -> torch.Tensor:
+        def __call__(self, *args: Any) -> Logits:
             logits = super().__call__(*args)
-            if len(self.ids) == 1:
-                logits[0] = float("nan")
-            return logits
+            failed = torch.tensor([[float("nan")], [0.0]]) if len(self.ids) == 1 else 0.0
+            return lambda rows: logits(rows) + failed
 
     model = Broken()
     bench = make_bench(model)

@@ -131,10 +131,10 @@ def test_half_precision_weights_compute_in_float32(
     assert (model.calls[0][0] - reference(tmp_path, ids)[-1]).abs().max() < TOLERANCE
 
 
-def test_a_step_that_samples_nothing_has_no_logits(tiny: Any, make_bench: Any, recorder: Any) -> None:
+def test_a_step_that_samples_nothing_computes_no_logits(tiny: Any, make_bench: Any, recorder: Any) -> None:
     model = recorder(tiny)
     assert make_bench(model).step([(0, [1, 2], False)], admits={0: GREEDY}) == []
-    assert model.calls[0].shape == (0, 256)
+    assert model.calls == []
 
 
 def test_the_embedded_model_answers_as_in_transformers(
