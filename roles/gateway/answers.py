@@ -11,8 +11,8 @@ from array import array
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import msgspec
 import orjson
+from msgspec.structs import replace
 
 from stretto.roles.gateway.faults import error_json
 from stretto.roles.gateway.job import Job
@@ -50,11 +50,15 @@ class Answer:
         self._id = job.request_id or f"{self.id_prefix}-{uid:016x}"
         self._created, self._model = int(time.time()), model
         self._logprobs = job.params.logprobs is not None
+        self._rich = self._ids or self._logprobs or job.prompt_logprobs is not None
         self._forms: dict[int, ChatLogprobs | TextLogprobs] = {}
+        self._counts = job.include_usage or job.continuous_usage
         self._tally, self._left = Tally(job), len(job.positions)
         nothing_yet = {"usage": None} if job.include_usage and not job.continuous_usage else {}
-        shared = self._head(self.chunk_name) | nothing_yet
-        self._prefix = b"data: " + orjson.dumps(shared)[:-1] + b',"choices":[{"index":'
+        shared = b"data: " + orjson.dumps(self._head(self.chunk_name) | nothing_yet)[:-1]
+        self._prefixes = {
+            position: shared + b',"choices":[{"index":%d,' % job.index(position) for position in job.positions
+        }
 
     def _head(self, name: str) -> dict[str, Any]:
         return {"id": self._id, "object": name, "created": self._created, "model": self._model}
@@ -73,18 +77,19 @@ class Answer:
             body["choices"].append(choice)
         return orjson.dumps(body)
 
-    def _form(self, index: int, event: Event) -> dict[str, Any] | None:
+    def _form(self, choice: int, event: Event) -> dict[str, Any] | None:
+        """`logprobs` for the next tokens of one choice, however choices are told apart."""
         if not self._logprobs:
             return None
-        if index not in self._forms:
-            self._forms[index] = self.logprobs_form(self._job)
-        return self._forms[index].form(event)
+        if choice not in self._forms:
+            self._forms[choice] = self.logprobs_form(self._job)
+        return self._forms[choice].form(event)
 
     def _tell_of_prompt(self, body: dict[str, Any], choice: dict[str, Any], event: Event) -> None:
         """Put what an event says of its prompt, if that was asked for, where the API has it."""
         home = self.prompt_home(body, choice)
         if self._ids and event.finish_reason is not None:
-            home["prompt_token_ids"] = id_list(event.prompt_ids)
+            home["prompt_token_ids"] = id_list(event.prompt_ids) or home.get("prompt_token_ids", [])
         if (table := prompt_object(self._job, event)) is not None:
             home["prompt_logprobs"] = table
 
@@ -94,51 +99,59 @@ class Answer:
         """What comes before the first events, which are given."""
         for event in events:
             self._tally.meet(event.uid - self._uid, event.usage)
-        return b"".join(self._chunk(self._job.index(i), self.role) for i in self._job.positions if self.role)
+        return b"".join(self._chunk(position, self.role) for position in self._prefixes if self.role)
 
     def event(self, event: Event) -> bytes:
         """Server-sent events for one event of the request; the last one ends the stream.
 
         An error ends it without [DONE], so that no client takes a broken answer for a whole one.
         """
-        position = event.uid - self._uid
-        self._tally.add(position, event)
-        out = self._news(self._job.index(position), event)
-        if event.finish_reason is None:
-            return out
-        if event.fault is not None:
-            return out + b"data: " + error_json(event.fault) + b"\n\n"
-        self._left -= 1
-        out += self._wordless(self._job.index(position), msgspec.structs.replace(event, prompt_logprobs=None))
-        return out if self._left else out + self._closing()
-
-    def _news(self, index: int, event: Event) -> bytes:
-        """Chunks with what an event brings, the end apart."""
-        out, text = b"", shown(event)
-        if self._job.prompt_logprobs is not None and event.prompt_logprobs is not None:
-            out = self._wordless(index, msgspec.structs.replace(event, finish_reason=None, stop_reason=None))
-        told = event.token_ids or (self._job.echo and event.prompt_logprobs)
-        if text or ((self._ids or self._logprobs) and told):
-            out += self._delta(index, event, text)
+        position, text = event.uid - self._uid, shown(event)
+        if self._counts:
+            self._tally.add(position, event)
+        out = self._of_prompt(position, event) if self._rich else b""
+        if text or (self._rich and self._is_told(event)):
+            out += self._delta(position, event, text)
+        if event.finish_reason is not None:
+            out += self._end(position, event)
         return out
 
-    def _delta(self, index: int, event: Event, text: str) -> bytes:
-        logprobs = orjson.dumps(self._form(index, event)) if self._logprobs else b"null"
-        choice = self.delta(orjson.dumps(text)) + b',"logprobs":' + logprobs + b',"finish_reason":null'
+    def _of_prompt(self, position: int, event: Event) -> bytes:
+        if self._job.prompt_logprobs is None or event.prompt_logprobs is None:
+            return b""
+        return self._wordless(position, replace(event, finish_reason=None, stop_reason=None))
+
+    def _is_told(self, event: Event) -> bool:
+        """Whether an event without text has tokens to tell of."""
+        if self._logprobs and self._job.echo and event.prompt_logprobs:
+            return True
+        return bool(event.token_ids) and (self._ids or self._logprobs)
+
+    def _delta(self, position: int, event: Event, text: str) -> bytes:
+        choice = self.delta(orjson.dumps(text)) + b',"logprobs":'
+        choice += orjson.dumps(self._form(position, event)) if self._logprobs else b"null"
+        choice += b',"finish_reason":null'
         if self._ids and event.token_ids:
             choice += b',"token_ids":' + orjson.dumps(id_list(event.token_ids))
-        return self._chunk(index, choice)
+        return self._chunk(position, choice)
 
-    def _chunk(self, index: int, choice: bytes) -> bytes:
+    def _chunk(self, position: int, choice: bytes) -> bytes:
         """A chunk of one choice, whose fields after the index are given."""
-        out = self._prefix + b"%d," % index + choice + b"}]"
-        if self._job.continuous_usage:
-            out += b',"usage":' + orjson.dumps(usage_object(self._tally.usage()))
-        return out + b"}\n\n"
+        if not self._job.continuous_usage:
+            return self._prefixes[position] + choice + b"}]}\n\n"
+        usage = orjson.dumps(usage_object(self._tally.usage()))
+        return self._prefixes[position] + choice + b'}],"usage":' + usage + b"}\n\n"
 
-    def _wordless(self, index: int, event: Event) -> bytes:
+    def _end(self, position: int, event: Event) -> bytes:
+        if event.fault is not None:
+            return b"data: " + error_json(event.fault) + b"\n\n"
+        self._left -= 1
+        out = self._wordless(position, replace(event, prompt_logprobs=None))
+        return out if self._left else out + self._closing()
+
+    def _wordless(self, position: int, event: Event) -> bytes:
         """A chunk that says how a choice ends, or what there is to say of its prompt."""
-        choice: dict[str, Any] = {"index": index, **self.no_content(), "logprobs": None}
+        choice = {"index": self._job.index(position), **self.no_content(), "logprobs": None}
         choice |= {"finish_reason": event.finish_reason, "stop_reason": event.stop_reason}
         body = self._head(self.chunk_name) | {"choices": [choice]}
         self._tell_of_prompt(body, choice, event)
