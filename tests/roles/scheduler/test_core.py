@@ -387,7 +387,9 @@ def test_what_ended_in_flight_stays_ended_when_the_device_is_lost() -> None:
     world.plan()
     world.abort(uid)
     world.restart()
+    world.core.check()
     assert not world.core.busy
+    assert world.core.waiting == 0
     assert world.core.pages == (64, 0, 0)
 
 
