@@ -154,5 +154,5 @@ class Machine(RuleBasedStateMachine):
 
 TestCore = Machine.TestCase
 TestCore.settings = settings(
-    max_examples=300, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
