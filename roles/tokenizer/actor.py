@@ -80,36 +80,48 @@ class Tokenizer(Role):
             case m.Cancel(uid):
                 if not self._lane.cancel(uid):
                     self._abort(uid)
-            case m.Submit(uid, gateway) if not 0 <= gateway < len(self._gateways):
-                self.ctx.log.warning("dropped request %d of unknown gateway %d", uid, gateway)
+            case _ if not 0 <= message.gateway < len(self._gateways):
+                self.ctx.log.warning("dropped request %d of unknown gateway %d", message.uid, message.gateway)
+            case m.Tokenize() | m.Detokenize():
+                self._reply(message.gateway, self._convert(message))
             case m.Submit() if len(data) > BYTES_PER_TURN:
                 self._lane.add(message)
             case m.Submit():
                 self._settle(message, self._attempt(message))
 
-    def _attempt(self, message: m.Submit) -> m.Request | m.Fault:
+    def _attempt(self, message: m.Submit) -> list[m.Request] | m.Fault:
         try:
             return self._core.prepare(message)
         except Refused as refused:
             return refused.fault
 
-    def _settle(self, message: m.Submit, outcome: m.Request | m.Fault, cancelled: bool = False) -> None:
+    def _convert(self, message: m.Tokenize | m.Detokenize) -> m.ToGateway:
+        try:
+            if isinstance(message, m.Detokenize):
+                return m.Detokenized(message.uid, self._core.detokenize(message))
+            ids, entries = self._core.tokenize(message)
+            return m.Tokenized(message.uid, ids, entries, self._core.context)
+        except Refused as refused:
+            return m.Rejected(message.uid, refused.fault)
+
+    def _settle(self, message: m.Submit, outcome: list[m.Request] | m.Fault, cancelled: bool = False) -> None:
         """Send a request to the scheduler, or the reason against it to its gateway."""
         if isinstance(outcome, m.Fault):
-            self._reject(message, outcome)
+            self.ctx.meter.add("prompts_rejected_total")
+            self._reply(message.gateway, m.Rejected(message.uid, outcome))
             return
-        self._scheduler.send(_encoder.encode(outcome))
         self.ctx.meter.add("prompts_total")
-        if cancelled:
-            self._abort(message.uid)
+        for request in outcome:
+            self._scheduler.send(_encoder.encode(request))
+            if cancelled:
+                self._abort(request.uid)
 
     def _abort(self, uid: int) -> None:
         self._scheduler.send(_encoder.encode(m.Abort(uid)))
 
-    def _reject(self, message: m.Submit, fault: m.Fault) -> None:
-        self.ctx.meter.add("prompts_rejected_total")
-        if not self._gateways[message.gateway].send(_encoder.encode(m.Rejected(message.uid, fault))):
-            self.ctx.log.warning("gateway %d takes no messages: dropped a rejection", message.gateway)
+    def _reply(self, gateway: int, message: m.ToGateway) -> None:
+        if not self._gateways[gateway].send(_encoder.encode(message)):
+            self.ctx.log.warning("gateway %d takes no messages: dropped %s", gateway, type(message).__name__)
 
     async def close(self) -> None:
         """Close the sockets."""

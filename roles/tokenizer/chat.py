@@ -20,6 +20,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from stretto.roles.tokenizer.files import read_json, special_tokens
 from stretto.roles.tokenizer.refusal import Refused
 
+_END = "\ue000END_OF_FINAL_MESSAGE "
+"""Private-use text that no message has; its last space tells whether the template trims content."""
+
 
 class GenerationTag(Extension):
     """`{% generation %}` marks what an assistant said, for training; here it is only a scope."""
@@ -80,19 +83,64 @@ class ChatTemplate:
             self._missing = f"This model's chat template is broken ({error}): use a text completion instead."
 
     def render(
-        self, messages: list[dict[str, Any]], add_generation_prompt: bool, extra: dict[str, Any]
+        self,
+        messages: list[dict[str, Any]],
+        add_generation_prompt: bool,
+        extra: dict[str, Any],
+        continue_final_message: bool = False,
     ) -> str:
         """The prompt's text. `extra` overrides the special tokens; keys of a turn that are None are dropped.
 
-        Raises `Refused` when there is no template, or when it fails on these messages in whatever way.
+        With `continue_final_message` the text ends where the last turn's content does, so that the answer
+        continues it. Raises `Refused` when there is no template, or when it fails on these messages in
+        whatever way.
         """
         if self._template is None:
             raise Refused(self._missing, "messages")
         turns = [{key: value for key, value in turn.items() if value is not None} for turn in messages]
+        if continue_final_message:
+            return self._render_open(self._template, turns, add_generation_prompt, extra)
+        return self._render(self._template, turns, add_generation_prompt, extra)
+
+    def _render_open(
+        self,
+        template: jinja2.Template,
+        turns: list[dict[str, Any]],
+        add_generation_prompt: bool,
+        extra: dict[str, Any],
+    ) -> str:
+        """Mark the end of the last content, render, and cut at the mark, as transformers does."""
+        if add_generation_prompt:
+            raise Refused(
+                "continue_final_message continues the last message, add_generation_prompt begins a new one; "
+                "set one of them to false.",
+                "continue_final_message",
+            )
+        content = turns[-1].get("content") if turns else None
+        if not isinstance(content, str) or not content.strip():
+            raise Refused("There is no final message to continue.", "continue_final_message")
+        turns = [*turns[:-1], turns[-1] | {"content": content + _END}]
+        text = self._render(template, turns, False, extra)
+        if _END.strip() not in text or content.strip() not in text:
+            raise Refused(
+                "The model's chat template changes the final message, so it cannot be continued.",
+                "continue_final_message",
+            )
+        at = text.rindex(_END.strip())
+        kept = text[:at]
+        return kept if text.startswith(_END, at) else kept.rstrip()  # a template that trims content
+
+    def _render(
+        self,
+        template: jinja2.Template,
+        turns: list[dict[str, Any]],
+        add_generation_prompt: bool,
+        extra: dict[str, Any],
+    ) -> str:
         values = self._constants | extra
         values |= {"messages": turns, "add_generation_prompt": add_generation_prompt}
         try:
-            return self._template.render(values)
+            return template.render(values)
         except (
             Exception
         ) as error:  # the template is the model's program: any failure is between it and the client

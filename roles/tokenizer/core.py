@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from array import array
 from collections.abc import Callable, Sequence
 
-from stretto.roles.messages import Output, Request, Submit
+from stretto.roles.messages import Beams, Detokenize, Output, Request, SamplingParams, Submit, Tokenize
 from stretto.roles.tokenizer.chat import ChatTemplate
+from stretto.roles.tokenizer.choices import choice_count, split
+from stretto.roles.tokenizer.controls import check_ids, int32, resolve_controls
 from stretto.roles.tokenizer.refusal import Refused, check_text, context_exceeded
-from stretto.roles.tokenizer.sampling import check_stop_strings, resolve_sampling, resolve_stops
+from stretto.roles.tokenizer.sampling import (
+    check_counts,
+    check_stop_strings,
+    resolve_sampling,
+    resolve_stops,
+)
 from stretto.roles.tokenizer.vocabulary import Vocabulary
 
 CONTEXT_IDS = 8
@@ -30,40 +36,72 @@ class Core:
         self._template = template
         self._draw_seed = draw_seed
 
-    def prepare(self, submit: Submit) -> Request:
-        """The request in tokens; raises `Refused` when it is at fault, and changes nothing."""
-        params, param = submit.params, "prompt" if submit.messages is None else "messages"
-        stop_ids, silent = resolve_stops(params, self._vocabulary.eos, self._vocabulary.size)
+    def prepare(self, submit: Submit) -> list[Request]:
+        """The request in tokens, one for each choice; raises `Refused` when it is at fault.
+
+        The first has the submit's uid, the others the next ones.
+        """
+        params, param = submit.params, _prompt_param(submit)
+        check_counts(params)
         check_stop_strings(params.stop)
-        ids = self._prompt_ids(submit, param)
+        stop_ids, silent = resolve_stops(params, self._vocabulary.eos, self._vocabulary.size)
+        controls = resolve_controls(
+            params, tuple(dict.fromkeys(self._vocabulary.eos + stop_ids)), self._vocabulary.size, self._plain
+        )
+        ids = submit.prompt if isinstance(submit.prompt, list) else self._encode(submit, params.max_tokens)
         self._check(ids, params.max_tokens, param)
-        prompt = _int32(ids)
-        return Request(
+        prompt = int32(ids)
+        request = Request(
             uid=submit.uid,
             arrived=submit.arrived,
             prompt_ids=prompt,
             max_tokens=params.max_tokens,
             stop_ids=stop_ids,
-            sampling=resolve_sampling(params, self._draw_seed()),
+            sampling=resolve_sampling(params, self._draw_seed(), controls),
             output=_output(submit, prompt, ids),
             silent_stop_ids=silent,
+            priority=submit.priority,
+            deadline=submit.deadline,
+            beams=_beams(params),
         )
+        return split(request, choice_count(params))
 
-    def _prompt_ids(self, submit: Submit, param: str) -> list[int]:
-        if isinstance(submit.prompt, list):
-            return submit.prompt
-        if submit.messages is not None:
-            text = self._template.render(
-                submit.messages, submit.add_generation_prompt, submit.template_kwargs
-            )
-        else:
-            text = submit.prompt or ""
+    def tokenize(self, message: Tokenize) -> tuple[list[int], list[str]]:
+        """Ids of a text or a conversation, and each one's own entry in the vocabulary."""
+        ids = self._encode(message, None)
+        return ids, [self._vocabulary.entry(token) for token in ids]
+
+    def detokenize(self, message: Detokenize) -> str:
+        """Text of the ids, special tokens included."""
+        check_ids(message.token_ids, self._vocabulary.size, "tokens")
+        return self._vocabulary.decode(message.token_ids)
+
+    @property
+    def context(self) -> int:
+        """Tokens that prompt and output may have together."""
+        return self._vocabulary.context
+
+    def _plain(self, text: str) -> list[int]:
+        return self._vocabulary.encode(text, add_special_tokens=False)
+
+    def _encode(self, message: Submit | Tokenize, max_tokens: int | None) -> list[int]:
+        param, special = _prompt_param(message), message.add_special_tokens
+        text = message.prompt if isinstance(message.prompt, str) else self._render(message)
         check_text(text, param)
-        self._check_length(text, submit.params.max_tokens, param)
+        if isinstance(message, Submit):
+            self._check_length(text, max_tokens, param)
         try:
-            return self._vocabulary.encode(text, add_special_tokens=submit.messages is None)
+            return self._vocabulary.encode(text, message.messages is None if special is None else special)
         except Exception as error:  # e.g. a character that a vocabulary without an unknown token lacks
             raise Refused(f"The tokenizer cannot encode this text: {error}.", param) from error
+
+    def _render(self, message: Submit | Tokenize) -> str:
+        return self._template.render(
+            message.messages or [],
+            message.add_generation_prompt,
+            message.template_kwargs,
+            message.continue_final_message,
+        )
 
     def _check_length(self, text: str, max_tokens: int | None, param: str) -> None:
         """Refuse a text whose length alone shows that it cannot fit; see `bound`."""
@@ -79,7 +117,8 @@ class Core:
         if min(ids) < 0 or max(ids) >= size:
             wrong = next(token for token in ids if not 0 <= token < size)
             raise Refused(f"The prompt has token id {wrong}, but ids run from 0 to {size - 1}.", param)
-        if len(ids) + (max_tokens or 1) > self._vocabulary.context:
+        wanted = 1 if max_tokens is None else max_tokens
+        if len(ids) + wanted > self._vocabulary.context:
             raise context_exceeded(self._vocabulary.context, len(ids), max_tokens, param)
 
 
@@ -91,10 +130,24 @@ def _output(submit: Submit, prompt: bytes, ids: Sequence[int]) -> Output:
         stop=params.stop,
         include_stop=params.include_stop_str_in_output,
         skip_special=params.skip_special_tokens,
-        context_ids=_int32(ids[-CONTEXT_IDS:]),
-        prompt_ids=prompt if submit.echo_prompt_ids else b"",
+        context_ids=int32(ids[-CONTEXT_IDS:]),
+        prompt_ids=prompt
+        if submit.echo_prompt_ids or submit.echo or params.prompt_logprobs is not None
+        else b"",
+        return_prompt_ids=submit.echo_prompt_ids,
+        echo=submit.echo,
+        min_tokens=params.min_tokens,
+        logprobs=params.logprobs,
+        prompt_logprobs=params.prompt_logprobs,
     )
 
 
-def _int32(ids: Sequence[int]) -> bytes:
-    return array("i", ids).tobytes()
+def _prompt_param(message: Submit | Tokenize) -> str:
+    return "prompt" if message.messages is None else "messages"
+
+
+def _beams(params: SamplingParams) -> Beams | None:
+    if not params.use_beam_search:
+        return None
+    width = params.best_of or params.n
+    return Beams(width, params.n, params.length_penalty, params.early_stopping)

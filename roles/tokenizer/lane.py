@@ -12,13 +12,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stretto.roles.messages import Fault, Request, Submit
+from stretto.roles.tokenizer.choices import uid_count
 
 
 class Prepared(NamedTuple):
     """What became of a long request."""
 
     message: Submit
-    outcome: Request | Fault
+    outcome: list[Request] | Fault
     cancelled: bool
     """Its cancel came meanwhile, and is to follow it."""
 
@@ -26,11 +27,11 @@ class Prepared(NamedTuple):
 class Lane:
     """Holds a request being prepared and at most one that waits behind it."""
 
-    def __init__(self, prepare: Callable[[Submit], Request | Fault], wake: Callable[[], None]) -> None:
+    def __init__(self, prepare: Callable[[Submit], list[Request] | Fault], wake: Callable[[], None]) -> None:
         """`prepare` runs on the thread; `wake` is called on the loop when `take` has something."""
         self._prepare = prepare
         self._wake = wake
-        self._running: tuple[Submit, asyncio.Future[Request | Fault]] | None = None
+        self._running: tuple[Submit, asyncio.Future[list[Request] | Fault]] | None = None
         self._waiting: Submit | None = None
         self._cancelled = False
 
@@ -49,8 +50,8 @@ class Lane:
         self._running = message, future
 
     def cancel(self, uid: int) -> bool:
-        """True when that request is here: then its `Prepared` says so."""
-        if self._running is None or self._running[0].uid != uid:
+        """True when that request, or a choice of it, is here: then its `Prepared` says so."""
+        if self._running is None or not _has(self._running[0], uid):
             return False
         self._cancelled = True
         return True
@@ -64,3 +65,7 @@ class Lane:
         if waiting is not None:
             self.add(waiting)
         return Prepared(message, future.result(), cancelled)
+
+
+def _has(message: Submit, uid: int) -> bool:
+    return message.uid <= uid < message.uid + uid_count(message.params)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from stretto.roles.messages import Sampling, SamplingParams
+from stretto.roles.messages import Controls, Sampling, SamplingParams
+from stretto.roles.tokenizer.controls import check_ids
 from stretto.roles.tokenizer.refusal import Refused, check_text
+
+MAX_LOGPROBS = 20
+"""Alternatives per token, as in OpenAI's API."""
 
 MAX_STOP_CHARS = 1024
 """Of all stop strings of a request together: they travel in ring records beside other requests' data."""
@@ -11,12 +15,35 @@ MAX_STOP_CHARS = 1024
 SEED_MASK = (1 << 64) - 1
 
 
-def resolve_sampling(params: SamplingParams, fresh_seed: int) -> Sampling:
-    """Greedy requests lose their filters; a seed is taken modulo 2**64, None takes `fresh_seed`."""
-    seed = (fresh_seed if params.seed is None else params.seed) & SEED_MASK
-    if params.temperature == 0:
-        return Sampling(seed=seed)
-    return Sampling(params.temperature, max(params.top_k, 0), params.top_p, params.min_p, seed)
+def resolve_sampling(params: SamplingParams, fresh_seed: int, controls: Controls | None) -> Sampling:
+    """Greedy requests lose their filters; a seed is taken modulo 2**64, None takes `fresh_seed`.
+
+    Where only the sum of log-probabilities is wanted, to rank the choices, each token's is asked for.
+    """
+    greedy = params.temperature == 0
+    return Sampling(
+        temperature=params.temperature,
+        top_k=0 if greedy else max(params.top_k, 0),
+        top_p=1.0 if greedy else params.top_p,
+        min_p=0.0 if greedy else params.min_p,
+        seed=(fresh_seed if params.seed is None else params.seed) & SEED_MASK,
+        controls=controls,
+        logprobs=0 if params.logprobs is None and params.best_of is not None else params.logprobs,
+        prompt_logprobs=params.prompt_logprobs,
+    )
+
+
+def check_counts(params: SamplingParams) -> None:
+    """Raise `Refused` where counts contradict each other or are too large."""
+    for name in ("logprobs", "prompt_logprobs"):
+        if not 0 <= (getattr(params, name) or 0) <= MAX_LOGPROBS:
+            raise Refused(f"{name} may be 0 to {MAX_LOGPROBS}, not {getattr(params, name)}.", name)
+    if params.max_tokens is not None and params.min_tokens > params.max_tokens:
+        raise Refused(
+            f"min_tokens ({params.min_tokens}) is beyond max_tokens ({params.max_tokens}).", "min_tokens"
+        )
+    if params.best_of is not None and params.best_of < params.n:
+        raise Refused(f"best_of ({params.best_of}) is less than n ({params.n}).", "best_of")
 
 
 def resolve_stops(
@@ -27,11 +54,7 @@ def resolve_stops(
     Raises `Refused` for ids outside [0, size).
     """
     asked = params.stop_token_ids
-    for token in asked:
-        if not 0 <= token < size:
-            raise Refused(
-                f"stop_token_ids has {token}, but token ids run from 0 to {size - 1}.", "stop_token_ids"
-            )
+    check_ids(asked, size, "stop_token_ids")
     own = () if params.ignore_eos else eos
     return tuple(dict.fromkeys(own + asked)), own
 

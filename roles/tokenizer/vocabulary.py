@@ -34,6 +34,14 @@ class Vocabulary:
         """
         return self._encoder.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
 
+    def decode(self, ids: list[int]) -> str:
+        """Text of the ids, special tokens included."""
+        return self._encoder.decode(ids, skip_special_tokens=False)
+
+    def entry(self, token: int) -> str:
+        """The token as the vocabulary writes it."""
+        return self._encoder.id_to_token(token) or ""
+
 
 def load_vocabulary(model_dir: Path, max_model_len: int = 0) -> Vocabulary:
     """Read a model directory in Hugging Face layout; `max_model_len=0` takes the model's own context."""

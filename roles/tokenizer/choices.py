@@ -1,0 +1,57 @@
+"""One request with several choices as several requests, which the rest of the graph need not tell apart."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from stretto.roles.messages import Request, SamplingParams
+from stretto.roles.tokenizer.sampling import SEED_MASK
+
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def choice_count(params: SamplingParams) -> int:
+    """Requests that these parameters make; a beam search is one, whatever its width."""
+    return 1 if params.use_beam_search else max(params.n, params.best_of or 1)
+
+
+def uid_count(params: SamplingParams) -> int:
+    """Consecutive uids that belong to the request."""
+    return max(params.n, params.best_of or 1)
+
+
+def split(request: Request, count: int) -> list[Request]:
+    """The request and its followers: uid + 1, uid + 2 ..., each with a seed of its own.
+
+    What is told of the prompt comes with the first choice alone, but for its text.
+    """
+    return [request, *(_follower(request, i) for i in range(1, count))]
+
+
+def choice_seed(seed: int, choice: int) -> int:
+    """The first choice has the request's seed, so that it is what a request for one would get.
+
+    The others have splitmix64 (Steele et al., OOPSLA 2014) of it.
+    """
+    if choice == 0:
+        return seed
+    z = (seed + choice * _GOLDEN) & SEED_MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & SEED_MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & SEED_MASK
+    return z ^ (z >> 31)
+
+
+def _follower(request: Request, choice: int) -> Request:
+    sampling, output = request.sampling, request.output
+    return replace(
+        request,
+        uid=request.uid + choice,
+        leader=request.uid,
+        sampling=replace(sampling, seed=choice_seed(sampling.seed, choice), prompt_logprobs=None),
+        output=replace(
+            output,
+            prompt_ids=output.prompt_ids if output.echo else b"",
+            return_prompt_ids=False,
+            prompt_logprobs=None,
+        ),
+    )
