@@ -93,7 +93,7 @@ def _check_choices(body: bodies.Body) -> None:
     if best_of < n:
         raise refusal(f"best_of: {best_of} is less than n, {n}.", "best_of")
     if best_of > n and body.stream and not body.use_beam_search:
-        raise refusal("best_of: the best are known at the end, so they cannot be streamed.", "best_of")
+        raise refusal("best_of: which are best is known at the end; send stream as false.", "best_of")
 
 
 def _check_beams(body: bodies.Body) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import secrets
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -19,6 +18,7 @@ from stretto.roles.gateway import faults
 from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.questions import Questions, Reply
 from stretto.roles.gateway.stream import Inbox, Sequence, Stream
+from stretto.roles.gateway.submits import Uids, submits
 from stretto.roles.metrics import Meter
 
 _ENDINGS = {
@@ -37,19 +37,6 @@ class Wires(Protocol):
 
     def post(self, tokenizer: int, message: m.ToTokenizer) -> None:
         """Send without fail, later if it cannot be now."""
-
-
-class Uids:
-    """63-bit names of one gateway's sequences: its index, 24 random bits per boot, a counter."""
-
-    def __init__(self, index: int) -> None:
-        self._next = index << 56 | secrets.randbits(24) << 32
-
-    def take(self, count: int = 1) -> int:
-        """The first of `count` consecutive fresh names."""
-        first = self._next
-        self._next += count
-        return first
 
 
 class Door:
@@ -95,10 +82,9 @@ class Door:
         """
         if self._closing:
             raise faults.Refused(faults.CLOSING)
-        prompts: tuple[str | list[int] | None, ...] = job.prompts or (None,)
-        stream = Stream(self._uids.take(job.width * len(prompts)), job, inbox, self._now())
-        tokenizers = [next(self._turns) for _ in prompts]
-        first, *rest = (self._message(stream, i, prompt) for i, prompt in enumerate(prompts))
+        stream = Stream(self._uids.take(job.uids), job, inbox, self._now())
+        first, *rest = submits(job, stream.uid, self._index, stream.arrived)
+        tokenizers = [next(self._turns) for _ in (first, *rest)]
         if follows:
             self._wires.post(tokenizers[0], first)
         elif not self._wires.offer(tokenizers[0], first):
@@ -184,26 +170,6 @@ class Door:
         self._questions.lose(None, faults.CLOSING)
 
     # Inside.
-
-    def _message(self, stream: Stream, place: int, prompt: str | list[int] | None) -> m.Submit:
-        job = stream.job
-        return m.Submit(
-            uid=stream.uid + place * job.width,
-            gateway=self._index,
-            arrived=stream.arrived,
-            params=job.params,
-            prompt=prompt,
-            messages=job.messages,
-            template_kwargs=job.template_kwargs,
-            add_generation_prompt=job.add_generation_prompt,
-            stream=job.stream and not job.picks,
-            echo_prompt_ids=job.return_token_ids,
-            echo=job.echo,
-            priority=job.priority,
-            deadline=None if job.timeout is None else stream.arrived + job.timeout,
-            continue_final_message=job.continue_final_message,
-            add_special_tokens=job.add_special_tokens,
-        )
 
     def _admit(self, stream: Stream, tokenizers: list[int]) -> None:
         for position in stream.job.positions:

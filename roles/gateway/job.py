@@ -50,6 +50,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.params.n, self.params.best_of or 0)
 
     @property
+    def uids(self) -> int:
+        """Sequences that have a uid, of all prompts."""
+        return max(1, len(self.prompts)) * self.width
+
+    @property
     def choices(self) -> int:
         """Choices of the answer."""
         return max(1, len(self.prompts)) * self.params.n
@@ -58,7 +63,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def positions(self) -> list[int]:
         """Positions of the sequences that bring something: of beams, only the best have a say."""
         told = self.params.n if self.params.use_beam_search else self.width
-        return [prompt * self.width + i for prompt in range(max(1, len(self.prompts))) for i in range(told)]
+        return [start + i for start in range(0, self.uids, self.width) for i in range(told)]
 
     @property
     def picks(self) -> bool:

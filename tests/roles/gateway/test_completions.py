@@ -246,3 +246,9 @@ def test_an_endless_body_gets_413_before_its_end(build: Callable[..., House]) ->
     assert head.startswith(b"HTTP/1.1 413 ")
     assert json.loads(body)["error"]["code"] == "request_too_large"
     assert house.back.submits.empty()
+
+
+def test_unknown_fields_are_ignored_where_the_server_is_told_so(build: Callable[..., House]) -> None:
+    house = build(allow_unknown_fields=True)
+    assert house.chat(color="red").status_code == 200
+    assert house.chat(temperature="hot").json()["error"]["param"] == "temperature"

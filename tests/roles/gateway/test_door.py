@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.roles import messages as m
-from stretto.roles.gateway.door import Door, Uids
+from stretto.roles.gateway.door import Door
 from stretto.roles.gateway.faults import Refused
 from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.stream import Inbox, Stream, merge
@@ -109,16 +109,6 @@ def test_a_submit_says_all_and_tokenizers_take_turns(bench: Bench) -> None:
         stream=True,
         echo_prompt_ids=True,
     )
-
-
-def test_a_uid_holds_the_gateway_a_boot_and_a_counter() -> None:
-    names = Uids(63)
-    first, second, third = names.take(), names.take(5), names.take()
-    assert first >> 56 == 63
-    assert first & 0xFFFFFFFF == 0
-    assert (second, third) == (first + 1, first + 6)
-    assert third < 2**63
-    assert Uids(63).take() != first
 
 
 def test_events_reach_their_stream_in_order(bench: Bench) -> None:
@@ -261,11 +251,6 @@ def test_a_lost_half_fails_the_whole(bench: Bench) -> None:
     assert bench.wires.cancels() == [(0, streams[1].uid), (0, streams[1].uid + 1)] + [
         (1, streams[1].uid + position) for position in (2, 3)
     ]
-
-
-def test_what_is_picked_from_at_the_end_is_not_streamed_by_the_back_end(bench: Bench) -> None:
-    of_many(bench, params=m.SamplingParams(n=1, best_of=2), stream=True)
-    assert [message.stream for _, message in bench.wires.sent if isinstance(message, m.Submit)] == [False] * 2
 
 
 def test_of_beams_only_the_best_are_waited_for(bench: Bench) -> None:
