@@ -14,6 +14,7 @@ from stretto.roles.gateway import (
     anthropic,
     completions,
     http,
+    openapi,
     pages,
     responses,
     sglang,
@@ -30,7 +31,7 @@ from stretto.roles.messages import Fault
 from stretto.roles.metrics import Meter
 from stretto.shm.board import Board
 
-MODULES = (completions, responses, anthropic, sglang, websocket, utilities, pages)
+MODULES = (completions, responses, anthropic, sglang, websocket, utilities, openapi, pages)
 """Those that contribute to the route table, each by `routes(parts)`."""
 
 

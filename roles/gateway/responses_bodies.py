@@ -64,7 +64,7 @@ class Reasoning(Struct, forbid_unknown_fields=True):
     generate_summary: None = None
 
 
-class StreamOptions(Struct, forbid_unknown_fields=True):
+class ResponsesStreamOptions(Struct, forbid_unknown_fields=True):
     """How a stream reports."""
 
     include_obfuscation: bool | None = None
@@ -94,7 +94,7 @@ class ResponsesBody(Struct, kw_only=True, forbid_unknown_fields=True):
     store: bool | None = None
     """Keep the response, so that it can be fetched and continued; true by default."""
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: ResponsesStreamOptions | None = None
     background: bool | None = None
     """Answer at once; the response is fetched later."""
 

@@ -112,8 +112,10 @@ def silence(submit: m.Submit) -> list[m.ToGateway]:
 
 
 def spell(question: m.Tokenize | m.Detokenize) -> m.ToGateway:
-    """A tokenizer whose tokens are characters."""
+    """A tokenizer whose tokens are characters, of the plainer half of Unicode."""
     if isinstance(question, m.Detokenize):
+        if max(question.token_ids, default=0) >= 0xD800:
+            return m.Rejected(question.uid, m.Fault(400, "There is no such token.", param="tokens"))
         return m.Detokenized(question.uid, "".join(map(chr, question.token_ids)))
     text = question.prompt or "".join(turn["content"] for turn in question.messages or [])
     return m.Tokenized(question.uid, list(map(ord, text)), list(text), 2048)

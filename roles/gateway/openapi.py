@@ -1,0 +1,224 @@
+"""`/openapi.json`: an OpenAPI 3.1 document, made from the very structs that validate bodies."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import functools
+import inspect
+import itertools
+import re
+from typing import Any
+
+import msgspec
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from stretto import __version__
+from stretto.roles.gateway import (
+    anthropic_bodies,
+    bodies,
+    docs,
+    responses_bodies,
+    schemas,
+    schemas_others,
+    sglang_bodies,
+    unsupported,
+    utilities,
+)
+from stretto.roles.gateway.operations import Operation, operations
+from stretto.roles.gateway.parts import Parts
+
+_MODULES = (
+    unsupported,
+    bodies,
+    anthropic_bodies,
+    responses_bodies,
+    sglang_bodies,
+    utilities,
+    schemas,
+    schemas_others,
+)
+_REF = "#/components/schemas/{name}"
+_ERRORS = {
+    400: "The request is wrong; the message says what and where.",
+    401: "The API key is missing or wrong.",
+    404: "There is no such thing here.",
+    408: "The request took longer than it said it may.",
+    413: "The body is too large.",
+    429: "The server has more requests than it can take in.",
+    500: "The server failed at this request.",
+    503: "The server shuts down, or lost the request; it may be sent again.",
+}
+_EVENT = {
+    "type": "object",
+    "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
+    "required": ["data"],
+}
+"""One server-sent event."""
+_DESCRIPTION = (
+    "One model, by the APIs of OpenAI, vLLM, SGLang and Anthropic. Unknown fields are refused by name, "
+    "unless the server was started with `--allow-unknown-fields`."
+)
+
+
+def routes(parts: Parts) -> list[BaseRoute]:
+    """The document, and the page that shows it; made, beside the loop, when first asked for."""
+    model = parts.config.served_model_name
+
+    @functools.cache
+    def made() -> tuple[bytes, str]:
+        whole = document(model)
+        return orjson.dumps(whole), docs.page(whole)
+
+    async def as_json(request: Request) -> Response:
+        return Response((await asyncio.to_thread(made))[0], media_type="application/json")
+
+    async def as_page(request: Request) -> Response:
+        return Response((await asyncio.to_thread(made))[1], media_type="text/html")
+
+    return [Route("/openapi.json", as_json), Route("/docs", as_page)]
+
+
+def document(model: str) -> dict[str, Any]:
+    """The whole document; `model` stands in the examples."""
+    table = operations()
+    bodies_and_answers = [kind for op in table for kind in (op.body, op.answer) if kind is not None]
+    errors = [schemas.Error, schemas_others.AnthropicError]
+    made, components = msgspec.json.schema_components([*bodies_and_answers, *errors], ref_template=_REF)
+    schema_of = dict(zip(map(str, bodies_and_answers), made, strict=False))
+    for name, schema in components.items():
+        _refine(name, schema)
+    paths: dict[str, Any] = {}
+    for op in table:
+        paths.setdefault(op.path, {})[op.method.lower()] = _operation(op, schema_of, model)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Stretto", "version": __version__, "description": _DESCRIPTION},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            },
+        },
+    }
+
+
+def _operation(op: Operation, schema_of: dict[str, Any], model: str) -> dict[str, Any]:
+    names = re.findall(r"\{(\w+)\}", op.path)
+    parameters = [_parameter(name, "path", {"type": "string"}) for name in names]
+    parameters += [_parameter(name, "query", schema) for name, schema in op.query]
+    made: dict[str, Any] = {
+        "operationId": re.sub(r"\W+", "_", f"{op.method.lower()}{op.path}").strip("_"),
+        "tags": [op.tag],
+        "summary": op.summary,
+        "parameters": parameters,
+        "responses": _responses(op, schema_of),
+        "security": [] if op.open else _keys(op),
+    }
+    if op.body is not None:
+        content = {"schema": schema_of[str(op.body)], "example": _example(op, model)}
+        made["requestBody"] = {"required": True, "content": {"application/json": content}}
+    return made
+
+
+def _parameter(name: str, place: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": place == "path", "schema": schema}
+
+
+def _keys(op: Operation) -> list[dict[str, list[str]]]:
+    """The ways to show a key, where the server wants one."""
+    return [{"bearer": []}, {"x-api-key": []}] if op.tag == "Anthropic" else [{"bearer": []}]
+
+
+def _example(op: Operation, model: str) -> dict[str, Any]:
+    named = {"model": model} if "model" in op.body.__struct_fields__ else {}
+    return named | (op.example or {})
+
+
+def _responses(op: Operation, schema_of: dict[str, Any]) -> dict[str, Any]:
+    name = "AnthropicError" if op.tag == "Anthropic" else "Error"
+    error = {"application/json": {"schema": {"$ref": _REF.format(name=name)}}}
+    content: dict[str, Any] = {op.media: {"schema": {"type": "string"}}} if op.media else {}
+    if op.answer is not None:
+        content = {op.media: {"schema": schema_of[str(op.answer)]}}
+    if op.stream:
+        content["text/event-stream"] = {"schema": {**_EVENT, "description": op.stream}}
+    responses: dict[str, Any] = {"200": {"description": op.summary, "content": content}}
+    for status in _statuses(op):
+        responses[str(status)] = {"description": _ERRORS[status], "content": error}
+    match op.path:
+        case "/health":
+            responses["503"] = {"description": "Something is missing.", "content": content}
+        case "/health_generate":
+            responses["503"] = {"description": "No token came.", "content": error}
+        case "/v1/stream":
+            del responses["200"]
+            responses["426"] = {"description": "This is a WebSocket.", "content": error}
+    return responses
+
+
+def _statuses(op: Operation) -> list[int]:
+    """Of the errors that an operation may end with."""
+    if op.body is not None:
+        return list(_ERRORS)
+    return ([] if op.open else [401]) + ([400, 404] if "{" in op.path else [])
+
+
+# What structs say beyond their types.
+
+
+def _refine(name: str, schema: dict[str, Any]) -> None:
+    """Write into the schema of a struct what its fields are for, and to which values some are limited."""
+    properties = schema.get("properties", {})
+    kind = _structs()[name]
+    for field, allowed in getattr(kind, "only", {}).items():
+        properties[field] = {"enum": list(allowed), "default": None}
+    for field, text in _field_docs(kind).items():
+        if field in properties:
+            properties[field] = {**properties[field], "description": text}
+
+
+@functools.cache
+def _structs() -> dict[str, type[msgspec.Struct]]:
+    return {
+        kind.__name__: kind
+        for module in _MODULES
+        for kind in vars(module).values()
+        if inspect.isclass(kind) and issubclass(kind, msgspec.Struct)
+    }
+
+
+def _field_docs(kind: type) -> dict[str, str]:
+    """The docstrings under the fields of a struct and of those that it inherits from."""
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        texts |= _docs_of_all().get(base.__name__, {})
+    return texts
+
+
+@functools.cache
+def _docs_of_all() -> dict[str, dict[str, str]]:
+    """Struct, field, docstring."""
+    return {
+        node.name: dict(_described(node))
+        for module in _MODULES
+        for node in ast.parse(inspect.getsource(module)).body
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def _described(node: ast.ClassDef) -> list[tuple[str, str]]:
+    return [
+        (field.target.id, " ".join(text.value.value.split()))
+        for field, text in itertools.pairwise(node.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    ]
