@@ -30,14 +30,14 @@ def generate(
 
     Args:
         url, uds, api_key: where the server is.
-        prompt: the question; "-" reads it from standard input.
+        prompt: the question; "-" reads it from standard input, without the newline at its end.
         system: the system message.
         raw: continue `prompt` as it is, without the model's chat template.
         screen: output; standard output and error by default.
         fields: other fields of the request, e.g. `temperature`, `max_tokens`.
     """
     screen = screen or Screen()
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt
     request = {"prompt": text} if raw else {"messages": _messages(text, system)}
     try:
         with Client(url, api_key, uds=uds) as client:

@@ -46,7 +46,7 @@ def test_a_raw_prompt_goes_as_it_is(server: Any, uds: str, screen: Screen) -> No
 def test_a_dash_reads_standard_input(
     server: Any, uds: str, screen: Screen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("say this"))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("say this\n"))
     assert generate(prompt="-", uds=uds, screen=screen) == 0
     assert said(screen) == "this\n"
 
