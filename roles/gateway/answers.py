@@ -139,7 +139,7 @@ class Answer:
         """A chunk of one choice, whose fields after the index are given."""
         if not self._job.continuous_usage:
             return self._prefixes[position] + choice + b"}]}\n\n"
-        usage = orjson.dumps(usage_object(self._tally.usage()))
+        usage = orjson.dumps(usage_object(self._tally.known()))
         return self._prefixes[position] + choice + b'}],"usage":' + usage + b"}\n\n"
 
     def _end(self, position: int, event: Event) -> bytes:
@@ -156,7 +156,7 @@ class Answer:
         body = self._head(self.chunk_name) | {"choices": [choice]}
         self._tell_of_prompt(body, choice, event)
         if self._job.continuous_usage:
-            body["usage"] = usage_object(self._tally.usage())
+            body["usage"] = usage_object(self._tally.known())
         elif self._job.include_usage:
             body["usage"] = None
         return b"data: " + orjson.dumps(body) + b"\n\n"

@@ -16,7 +16,7 @@ class Tally:
     """
 
     def __init__(self, job: Job) -> None:
-        self._width = job.width
+        self._width, self._count = job.width, job.uids // job.width
         self._prompts: dict[int, Usage] = {}
         self._generated: dict[int, int] = {}
 
@@ -34,8 +34,12 @@ class Tally:
             generated = event.usage.completion_tokens
         self._generated[position] = generated
 
+    def known(self) -> Usage | None:
+        """The counts so far; None while those of some prompt are not known."""
+        return self.usage() if len(self._prompts) == self._count else None
+
     def usage(self) -> Usage:
-        """The counts so far."""
+        """The counts, of a job that has ended."""
         prompts = self._prompts.values()
         return Usage(
             sum(usage.prompt_tokens for usage in prompts),

@@ -49,6 +49,14 @@ def test_an_early_usage_tells_of_the_prompt_only() -> None:
     assert tally.usage() == Usage(5, 2, 3)
 
 
+def test_nothing_is_known_before_every_prompt_is() -> None:
+    tally = Tally(job(2, n=2))
+    tally.add(1, Event(1, 0, "a", ids(1), usage=Usage(5, 0, 3)))
+    assert tally.known() is None
+    tally.add(2, Event(1, 0, "a", ids(1), usage=Usage(5, 0, 3)))
+    assert tally.known() == Usage(10, 2, 6)
+
+
 def test_the_best_are_those_of_the_highest_mean() -> None:
     usage = Usage(1, 1)
     ends = {
