@@ -23,7 +23,11 @@ threads.configure()
 import torch  # noqa: E402  (the pool reads its settings when torch is loaded)
 import torch.nn.functional as F  # noqa: E402
 
+from stretto.kernels.apply_controls import BANS, BIAS, PENALTIES, State, apply_controls  # noqa: E402
+from stretto.kernels.apply_controls import reference as controls_reference  # noqa: E402
 from stretto.kernels.linear import Linear  # noqa: E402
+from stretto.kernels.logprobs import logprobs  # noqa: E402
+from stretto.kernels.logprobs import reference as logprobs_reference  # noqa: E402
 from stretto.kernels.paged_attention import paged_attention  # noqa: E402
 from stretto.kernels.paged_attention import reference as attention_reference  # noqa: E402
 from stretto.kernels.rms_norm import reference as norm_reference  # noqa: E402
@@ -156,6 +160,46 @@ def samples() -> Iterator[Case]:
         yield Case("sample", f"{rows} x {VOCABULARY}, {name}", *calls, 4 * rows * VOCABULARY, "GB/s")
 
 
+def controls() -> Iterator[Case]:
+    """Each slot's output has 500 tokens, and its bans end with a bad word of two."""
+    kinds = {"bias": BIAS, "bans": BANS, "penalties": PENALTIES, "all": BIAS | BANS | PENALTIES}
+    for rows, (name, kind) in itertools.product((1, 64), kinds.items()):
+        index = torch.arange(rows)
+        seen = torch.zeros(rows, VOCABULARY, dtype=torch.int32)
+        seen[:, torch.randperm(VOCABULARY)[:500]] = 2
+        state = State(
+            kinds=torch.full((rows,), kind, dtype=torch.int32),
+            bias=torch.zeros(rows, VOCABULARY),
+            bans=torch.tensor([-1, 2, 2, 5, 7, 0], dtype=torch.int32).repeat(rows, 1),
+            seen=seen,
+            history=torch.zeros(rows, 2049, dtype=torch.int32),
+            prompt_lengths=torch.zeros(rows, dtype=torch.int32),
+            min_tokens=torch.zeros(rows, dtype=torch.int32),
+            presence=torch.full((rows,), 1e-6),
+            frequency=torch.full((rows,), 1e-6),
+            repetition=torch.full((rows,), 1.0),
+        )
+        args = (torch.randn(rows, VOCABULARY), index, index, index.new_full((rows,), 500), state)
+        calls = always(apply_controls, *args), always(controls_reference.apply_controls, *args)
+        passes = {"bias": 12, "bans": 0, "penalties": 4, "all": 16}[name]
+        yield Case("apply_controls", f"{rows} rows, {name}", *calls, passes * rows * VOCABULARY, "GB/s")
+
+
+def likelihoods() -> Iterator[Case]:
+    for rows, width in itertools.product((1, 64), (0, 5, 20)):
+        args = (
+            torch.randn(rows, VOCABULARY) * 3,
+            torch.zeros(rows, dtype=torch.int32),
+            torch.empty(rows),
+            torch.empty(rows, dtype=torch.int32),
+            torch.empty(rows, width, dtype=torch.int32),
+            torch.empty(rows, width),
+        )
+        calls = always(logprobs, *args), always(logprobs_reference.logprobs, *args)
+        shape = f"{rows} x {VOCABULARY}, top {width}"
+        yield Case("logprobs", shape, *calls, 4 * rows * VOCABULARY, "GB/s")
+
+
 def best_of(calls: list[Call], seconds: float) -> list[float]:
     """Milliseconds of each call's fastest run, taken in turns until each has had its time."""
     best = [float("inf")] * len(calls)
@@ -172,7 +216,7 @@ def best_of(calls: list[Call], seconds: float) -> list[float]:
 
 def measure(only: str, seconds: float) -> Iterator[Row]:
     """Rows of the ops whose name contains `only`."""
-    for cases in (norms, gates, ropes, attentions, linears, samples):
+    for cases in (norms, gates, ropes, attentions, linears, controls, samples, likelihoods):
         for case in cases():
             if only in case.op:
                 case.kernel(0), case.reference(0)

@@ -1,6 +1,7 @@
 """One op, one name: a package per op with a plain torch reference and the kernels that stand in for it.
 
-    rms_norm, rope_and_cache, paged_attention, silu_and_mul, linear, sample, copy_pages
+    rms_norm, rope_and_cache, paged_attention, silu_and_mul, linear, copy_pages
+    apply_controls, sample, count_tokens, logprobs
 
 `kernels/<op>/reference.py` is the definition: torch, any device, obviously right. `cpu.py` is the same op
 on the CPU, in float32. The function that `kernels/<op>/__init__.py` offers picks by the tensor's device.

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
+from stretto.kernels.apply_controls.cpu import apply_controls_kernel
 from stretto.kernels.linear.cpu import product
+from stretto.kernels.logprobs.cpu import logprobs_kernel
 from stretto.kernels.paged_attention.cpu import attention
 from stretto.kernels.pool import Kernel
 from stretto.kernels.rms_norm.cpu import rms_norm_kernel
@@ -34,7 +36,11 @@ def network(head_dim: int, group: int, weight_dtypes: Iterable[torch.dtype]) -> 
 
 def sampler() -> dict[str, Kernel]:
     """What becomes of logits."""
-    return {"sample": sample_kernel}
+    return {
+        "sample": sample_kernel,
+        "apply_controls": apply_controls_kernel,
+        "logprobs": logprobs_kernel,
+    }
 
 
 def compile_all(kernels: Mapping[str, Kernel], progress: Callable[[str], None] = lambda text: None) -> None:

@@ -12,33 +12,13 @@ import torch
 
 from stretto.kernels import simd
 from stretto.kernels.pool import arguments, claim, floats, int32s, int64s, kernel, unpack
+from stretto.kernels.rows import first_equal, largest
 from stretto.kernels.sample.filters import BUCKETS, deepest
 from stretto.kernels.sample.noise import LARGEST, noise
 from stretto.kernels.sample.philox import BLOCK, philox
 
 _Args = arguments("logits temperature top_k top_p min_p seeds positions out rows vocabulary stride")
 _ZERO, _INF = np.float32(0), np.float32(np.inf)
-
-
-@simd.device()
-def _largest(logits: Any, start: int, count: int) -> Any:
-    """The largest logit of a row; NaN if there is one."""
-    lowest = simd.splat(-_INF)
-    best = lowest
-    whole = count - count % simd.LANES
-    for i in range(0, whole, simd.LANES):
-        best = simd.maximum(best, simd.load(logits, start + i))
-    rest = count - whole
-    best = simd.maximum(best, simd.keep_first(simd.load_first(logits, start + whole, rest), rest, lowest))
-    return simd.max_lanes(best)
-
-
-@simd.device()
-def _first_equal(logits: Any, start: int, count: int, value: Any) -> int:
-    for i in range(count):
-        if logits[start + i] == value:
-            return i
-    return -1
 
 
 @simd.device()
@@ -82,9 +62,9 @@ def _draw(depths: Any, limit: Any, seed: int, position: int, words: Any, scores:
         if shallowest > limit or LARGEST - shallowest < best:
             continue
         philox(start // 4, position, seed, words)
-        largest = _score(scores, words, depths, start, limit)
-        if largest > best:
-            best, token = largest, start + _first_equal(scores, 0, BLOCK, largest)
+        highest = _score(scores, words, depths, start, limit)
+        if highest > best:
+            best, token = highest, start + first_equal(scores, 0, BLOCK, highest)
     return token
 
 
@@ -104,11 +84,11 @@ def sample_kernel(pointer: Any) -> None:
     row = claim(pointer)
     while row < a.rows:
         start, heat = row * a.stride, temperature[row]
-        top = _largest(logits, start, a.vocabulary)
+        top = largest(logits, start, a.vocabulary)
         if not np.isfinite(top):
             out[row] = -1
         elif heat == _ZERO:
-            out[row] = _first_equal(logits, start, a.vocabulary, top)
+            out[row] = first_equal(logits, start, a.vocabulary, top)
         else:
             _fill_depths(depths, logits, start, a.vocabulary, top, heat)
             k, p, m = np.int64(top_k[row]), top_p[row], min_p[row]

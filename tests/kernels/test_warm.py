@@ -14,5 +14,7 @@ def test_progress_names_every_kernel_in_turn():
         "paged_attention",
         "linear float16",
         "sample",
+        "apply_controls",
+        "logprobs",
     ]
-    assert told[0].startswith("compiling kernels 1/6")
+    assert told[0].startswith("compiling kernels 1/8")
