@@ -321,6 +321,8 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     """Stop strings are not looked for before so many tokens."""
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    prompt_text: str | None = None
+    """What `echo` shows: the prompt as it was written. None: what its ids say."""
 
 
 class Request(msgspec.Struct, tag="request", frozen=True, array_like=True):

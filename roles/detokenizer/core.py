@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from stretto.roles.detokenizer.details import Details, wants_details
+from stretto.roles.detokenizer.labels import Labels
 from stretto.roles.detokenizer.scheme import Scheme
 from stretto.roles.detokenizer.stream import Stream
-from stretto.roles.messages import End, Event, Tokens
+from stretto.roles.messages import End, Event, Open, Tokens
 
 
 @dataclass(slots=True)
@@ -29,6 +31,7 @@ class Core:
 
     def __init__(self, scheme: Scheme) -> None:
         self._scheme = scheme
+        self._labels = Labels(scheme.raw)
         self._streams: dict[int, Stream] = {}
         self._fresh: dict[int, Stream] = {}
         """Streaming requests that got tokens since the last `take`."""
@@ -38,14 +41,15 @@ class Core:
         return len(self._streams)
 
     def feed(self, message: Tokens) -> None:
-        """Take in one message. Raises RuntimeError when a token of an open request is missing."""
+        """Take in one message. Raises RuntimeError when something of an open request is missing."""
         for opened in message.opens:
-            output = opened.output
-            decoding = self._scheme.begin(memoryview(output.context_ids).cast("i"), output.skip_special)
-            self._streams[opened.uid] = Stream(opened, decoding)
+            self._open(opened)
         for uid, cached in message.hits:
             if uid in self._streams:
                 self._streams[uid].cached = cached
+        for part in message.prompt_logprobs:
+            if part.uid in self._streams:
+                self._streams[part.uid].prompt_scored(part)
         self._tokens(message)
         for end in message.ends:
             self._end(end)
@@ -66,11 +70,18 @@ class Core:
         self._fresh.clear()
         self._turn = Turn()
 
+    def _open(self, opened: Open) -> None:
+        output = opened.output
+        decoding = self._scheme.begin(memoryview(output.context_ids).cast("i"), output.skip_special)
+        details = Details(opened, self._scheme, self._labels) if wants_details(output) else None
+        self._streams[opened.uid] = Stream(opened, decoding, details)
+
     def _tokens(self, message: Tokens) -> None:
         hidden = {end.uid for end in message.ends if end.stop_id is not None}
         uids = memoryview(message.uids).cast("q")
         ids = memoryview(message.ids).cast("i")
         indices = memoryview(message.indices).cast("i")
+        scored = {found.uid: found for found in message.logprobs}
         streams, fresh = self._streams, self._fresh
         for uid, token, index in zip(uids, ids, indices, strict=True):
             stream = streams.get(uid)
@@ -78,6 +89,8 @@ class Core:
                 continue
             if index > stream.received:
                 raise RuntimeError(f"token {index} of request {uid} came when {stream.received} was due")
+            if uid in scored:
+                stream.scored(token, scored[uid])
             if uid in hidden and not stream.include_stop:
                 stream.hide(token)
                 continue

@@ -22,6 +22,9 @@ REPLACEMENT = "\ufffd"
 class Decoding(Protocol):
     """The text of one sequence of tokens, as it becomes certain."""
 
+    completed: int
+    """How many U+FFFD at the end of the prompt's own text the output's text stands in for."""
+
     def push(self, token: int) -> str:
         """Text that this token makes certain; often the token's own."""
         ...
@@ -34,9 +37,10 @@ class Decoding(Protocol):
 class ByteLevelText:
     """For byte-level BPE: bytes, and an incremental UTF-8 decoder."""
 
-    __slots__ = ("_borrowed", "_pending", "_pieces")
+    __slots__ = ("_borrowed", "_pending", "_pieces", "completed")
 
     def __init__(self, pieces: BytePieces, context: Iterable[int] = ()) -> None:
+        self.completed = 0
         self._pieces = pieces
         self._pending = b""
         self._borrowed = False
@@ -62,6 +66,7 @@ class ByteLevelText:
     def _settle(self, text: str) -> str:
         if self._borrowed and text:
             self._borrowed = False
+            self.completed = int(text[0] != REPLACEMENT)
             return text.removeprefix(REPLACEMENT)
         return text
 
@@ -73,10 +78,11 @@ class FallbackText:
     byte. So a run is held until another token ends it.
     """
 
-    __slots__ = ("_borrowed", "_lead", "_pieces", "_run")
+    __slots__ = ("_borrowed", "_lead", "_pieces", "_run", "completed")
 
     def __init__(self, pieces: FallbackPieces, lead: int = 0, context: Iterable[int] = ()) -> None:
         """`lead` is how many leading spaces of the whole text are dropped."""
+        self.completed = 0
         self._pieces = pieces
         self._lead = lead
         self._run = bytearray()
@@ -108,7 +114,7 @@ class FallbackText:
     def _close(self) -> str:
         """The text of the run, which ends here."""
         try:
-            text = self._run.decode()
+            text, self.completed = self._run.decode(), self._borrowed or self.completed
         except UnicodeDecodeError:
             text = REPLACEMENT * (len(self._run) - self._borrowed)
         self._run.clear()
@@ -132,14 +138,16 @@ class WindowText:
     it; the method is that of text-generation-inference. A decode per token: tens of microseconds.
     """
 
-    __slots__ = ("_ids", "_shown_chars", "_shown_ids", "_skip_special", "_vocabulary")
+    __slots__ = ("_ids", "_shown_chars", "_shown_ids", "_skip_special", "_vocabulary", "completed")
 
     def __init__(self, vocabulary: Vocabulary, skip_special: bool, context: Iterable[int] = ()) -> None:
         self._vocabulary = vocabulary
         self._skip_special = skip_special
         self._ids = list(context)
         self._shown_ids = len(self._ids)
-        self._shown_chars = len(self._decode().rstrip(REPLACEMENT))
+        shown = self._decode()
+        self._shown_chars = len(shown.rstrip(REPLACEMENT))
+        self.completed = len(shown) - self._shown_chars
 
     def push(self, token: int) -> str:
         self._ids.append(token)

@@ -56,12 +56,12 @@ class FallbackPieces(dict[int, str | int]):
 
     def __missing__(self, token: int) -> str | int:
         piece = self._source.entry(token).replace(self._mark, " ")
-        byte = _byte_of(piece)
+        byte = byte_of(piece)
         self[token] = piece if byte is None else byte
         return self[token]
 
 
-def _byte_of(piece: str) -> int | None:
+def byte_of(piece: str) -> int | None:
     """0xAB for "<0xAB>", None for all else."""
     match = _BYTE_ENTRY.fullmatch(piece)
     return None if match is None else int(match[1], 16)

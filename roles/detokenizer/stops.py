@@ -23,17 +23,29 @@ class StopStrings:
         """`(shown, stop)`: text that may be shown, and the stop string that ends it, if one does."""
         if not text:
             return "", None
-        text = self._held + text
+        old, text = len(self._held), self._held + text
         found = min(
-            ((at, -len(stop), stop) for stop in self._stops if (at := text.find(stop)) >= 0), default=None
+            (
+                (at, -len(stop), stop)
+                for stop in self._stops
+                if (at := text.find(stop, max(0, old - len(stop) + 1))) >= 0
+            ),
+            default=None,
         )
         if found is not None:
             at, _, stop = found
             self._held = ""
             return text[: at + len(stop) if self._include else at], stop
+        return self._hold(text), None
+
+    def skip(self, text: str) -> str:
+        """`push` for text that may begin a stop string, but may not complete one."""
+        return self._hold(self._held + text)
+
+    def _hold(self, text: str) -> str:
         keep = min(_begins(text, stop) for stop in self._stops)
         self._held = text[keep:]
-        return text[:keep], None
+        return text[:keep]
 
     def finish(self) -> str:
         """What was held back, now that no stop string can follow."""

@@ -5,8 +5,18 @@ from __future__ import annotations
 from array import array
 
 from stretto.roles.detokenizer.decoding import Decoding
+from stretto.roles.detokenizer.details import Details
 from stretto.roles.detokenizer.stops import StopStrings
-from stretto.roles.messages import End, Event, Fault, FinishReason, Open, Usage
+from stretto.roles.messages import (
+    End,
+    Event,
+    Fault,
+    FinishReason,
+    Open,
+    PromptLogprobs,
+    TokenLogprobs,
+    Usage,
+)
 
 
 class Stream:
@@ -14,15 +24,19 @@ class Stream:
 
     A progress event is made only when there is text to show: ids whose text is empty or held back wait for
     the next text or the end. So the ids of all events add up, and an event's text is that of its ids, but
-    for what is held back.
+    for what is held back. An output ends with a token: that token's id, log-probability and count are the
+    last ones told, and where its text completes a stop string, the text alone is cut inside it.
     """
 
     __slots__ = (
         "_decoding",
         "_delivered",
+        "_details",
         "_ids",
+        "_min_tokens",
         "_opened",
         "_stops",
+        "_sum",
         "_text",
         "cached",
         "gateway",
@@ -31,7 +45,7 @@ class Stream:
         "streaming",
     )
 
-    def __init__(self, opened: Open, decoding: Decoding) -> None:
+    def __init__(self, opened: Open, decoding: Decoding, details: Details | None = None) -> None:
         output = opened.output
         self.gateway = output.gateway
         self.streaming = output.stream
@@ -42,10 +56,24 @@ class Stream:
         """Prompt tokens that came from the prefix cache, as far as the scheduler has said."""
         self._opened = opened
         self._decoding = decoding
+        self._details = details
+        self._sum = 0.0
+        self._min_tokens = output.min_tokens
         self._stops = StopStrings(output.stop, output.include_stop) if output.stop else None
         self._text: list[str] = []
         self._ids = array("i")
         self._delivered = 0
+
+    def prompt_scored(self, part: PromptLogprobs) -> None:
+        """Take log-probabilities of the prompt's tokens."""
+        if self._details is not None:
+            self._details.prompt(part)
+
+    def scored(self, token: int, found: TokenLogprobs) -> None:
+        """Take the log-probability of a token, which is then to be pushed or hidden."""
+        self._sum += found.logprob
+        if self._details is not None:
+            self._details.token(token, found)
 
     def push(self, token: int) -> str | None:
         """Take the next token; returns the stop string that it completes, if any."""
@@ -53,10 +81,14 @@ class Stream:
         self._ids.append(token)
         text, stop = self._decoding.push(token), None
         if self._stops is not None:
-            text, stop = self._stops.push(text)
+            text, stop = self._watch(self._stops, text)
         if text:
             self._text.append(text)
         return stop
+
+    def _watch(self, stops: StopStrings, text: str) -> tuple[str, str | None]:
+        """Nothing that the first `min_tokens` tokens complete is a stop."""
+        return (stops.skip(text), None) if self.received <= self._min_tokens else stops.push(text)
 
     def hide(self, token: int) -> None:
         """Take a token that counts but has no visible text: the one that ended the output."""
@@ -85,7 +117,7 @@ class Stream:
     def _flush(self) -> str | None:
         text, stop = self._decoding.finish(), None
         if self._stops is not None:
-            text, stop = self._stops.push(text)
+            text, stop = self._watch(self._stops, text)
             text += self._stops.finish()
         self._text.append(text)
         return stop
@@ -97,13 +129,26 @@ class Stream:
         fault: Fault | None = None,
     ) -> Event:
         opened, index = self._opened, self._delivered
+        details = (
+            {} if self._details is None else self._details.take(len(self._ids), self._decoding.completed)
+        )
         text, ids = "".join(self._text), self._ids.tobytes()
         self._text.clear()
         self._ids = array("i")
         self._delivered = self.received
         if reason is None:
-            return Event(opened.uid, index, text, ids)
+            return Event(opened.uid, index, text, ids, **details)
         usage = Usage(opened.prompt_tokens, self.received, self.cached)
         return Event(
-            opened.uid, index, text, ids, reason, stop_reason, usage, fault, opened.output.prompt_ids
+            opened.uid,
+            index,
+            text,
+            ids,
+            reason,
+            stop_reason,
+            usage,
+            fault,
+            opened.output.prompt_ids if opened.output.return_prompt_ids else b"",
+            cumulative_logprob=self._sum,
+            **details,
         )

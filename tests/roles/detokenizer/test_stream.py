@@ -12,8 +12,8 @@ def ids(*values):
 
 @pytest.fixture
 def make(byte_level, scheme):
-    def make(stop=(), include_stop=False, prompt_ids=b""):
-        output = Output(0, True, stop, include_stop, prompt_ids=prompt_ids)
+    def make(stop=(), include_stop=False, **output):
+        output = Output(0, True, stop, include_stop, **output)
         return Stream(Open(7, 3, output), scheme(byte_level).begin((), True))
 
     return make
@@ -44,13 +44,20 @@ def test_ids_without_text_wait_for_the_next_text(make):
 
 
 def test_the_terminal_event_shows_what_was_held_back(make):
-    stream = make(stop=("b!",), prompt_ids=ids(1, 2, 3))
+    stream = make(stop=("b!",))
     push(stream, b"ab\xc3")
-    end = End(7, "length", cached_tokens=2)
     usage = Usage(3, 3, 2)
-    assert stream.ended(end) == Event(
-        7, 0, "ab\ufffd", ids(97, 98, 0xC3), "length", None, usage, prompt_ids=ids(1, 2, 3)
+    assert stream.ended(End(7, "length", cached_tokens=2)) == Event(
+        7, 0, "ab\ufffd", ids(97, 98, 0xC3), "length", None, usage
     )
+
+
+@pytest.mark.parametrize(("wanted", "told"), [(True, ids(1, 2, 3)), (False, b"")])
+def test_the_prompts_ids_come_with_the_terminal_event_where_asked_for(make, wanted, told):
+    stream = make(prompt_ids=ids(1, 2, 3), return_prompt_ids=wanted)
+    push(stream, b"a")
+    assert stream.progress().prompt_ids == b""
+    assert stream.ended(End(7, "length")).prompt_ids == told
 
 
 def test_the_beginning_of_a_stop_string_is_shown_when_nothing_follows(make):
