@@ -431,6 +431,15 @@ PROMPTS = [
         finish="length",
     ),
     Case(
+        name="echo of a prompt that ends in half a character",
+        key=ord("4"),
+        says=spell(SMILE[2:], "!", EOS),
+        prompt=[A, *SMILE[:2]],
+        fields={"echo": True},
+        text="🙂!",
+        ids=spell(SMILE[2:], "!", EOS),
+    ),
+    Case(
         name="echo of more than characters",
         key=ord("3"),
         says=spell("é", EOS),

@@ -127,8 +127,8 @@ class Bench:
             self._assert_logprobs(case, choice.logprobs, logprobs)
 
     def text(self, ids: Sequence[int]) -> str:
-        """Of whole characters."""
-        return b"".join(self._raw[token] for token in ids).decode()
+        """Of their whole characters."""
+        return b"".join(self._raw[token] for token in ids).decode(errors="ignore")
 
     def _assert_logprobs(self, case: Case, form: dict[str, list[Any]] | None, top: int) -> None:
         prompt = self.shelf.prompt(case)
