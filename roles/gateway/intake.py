@@ -17,6 +17,8 @@ from stretto.roles.gateway.reader import Reader
 from stretto.roles.gateway.turns import turns
 from stretto.roles.messages import SamplingParams
 
+COMPLETION_TOKENS = 16
+"""`max_tokens` of a body of `/v1/completions` that names none."""
 GREEDY_BELOW = 1e-5
 """A temperature under it is 0, as in vLLM: logits divided by less leave the range of float32."""
 
@@ -43,8 +45,11 @@ class Intake:
         return self._chat_job(self._chat.read(data))
 
     def text(self, data: bytes) -> Job:
-        """Body of `POST /v1/completions`; not streamed unless it says so."""
-        return self._text_job(self._text.read(data))
+        """Body of `POST /v1/completions`; not streamed unless it says so, and of few tokens, as in OpenAI's."""
+        body = self._text.read(data)
+        if body.max_tokens is None:
+            body.max_tokens = max(COMPLETION_TOKENS, body.min_tokens or 0)
+        return self._text_job(body)
 
     def either(self, data: bytes | msgspec.Raw) -> Job:
         """Body of either kind, told apart by `messages`; streamed unless it says otherwise."""

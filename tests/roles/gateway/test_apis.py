@@ -140,7 +140,7 @@ def test_beams_come_as_the_first_choices(client: openai.OpenAI, house: House) ->
     answer = text(client, n=2, extra_body={"use_beam_search": True, "best_of": 4})
     assert [choice.text for choice in answer.choices] == ["0ö", "1ö"]
     assert answer.usage.completion_tokens == 4
-    assert house.submitted().params == SamplingParams(n=2, best_of=4, use_beam_search=True)
+    assert house.submitted().params == SamplingParams(n=2, best_of=4, use_beam_search=True, max_tokens=16)
 
 
 def test_completions_have_the_older_form_of_logprobs(client: openai.OpenAI) -> None:

@@ -72,7 +72,7 @@ def test_every_sampling_field_arrives() -> None:
 def test_every_field_of_beam_search_arrives() -> None:
     fields: dict[str, Any] = {"use_beam_search": True, "length_penalty": 0.5, "early_stopping": "never"}
     params = text(**fields, best_of=4, n=2).params
-    assert params == SamplingParams(**fields, best_of=4, n=2)
+    assert params == SamplingParams(**fields, best_of=4, n=2, max_tokens=16)
 
 
 def test_a_chats_logprobs_are_a_switch_and_a_number() -> None:
@@ -87,7 +87,14 @@ def test_an_echo_with_logprobs_needs_those_of_the_prompt() -> None:
     assert (job.echo, job.params.prompt_logprobs, job.prompt_logprobs) == (True, 5, 5)
     job = text(echo=True, logprobs=3)
     assert (job.params.prompt_logprobs, job.prompt_logprobs) == (3, None)
-    assert text(echo=True).params == SamplingParams()
+    assert text(echo=True).params == SamplingParams(max_tokens=16)
+
+
+def test_completions_have_openais_limit_unless_they_name_one() -> None:
+    assert text().params.max_tokens == 16
+    assert text(min_tokens=20).params.max_tokens == 20
+    assert text(max_tokens=3).params.max_tokens == 3
+    assert chat().params.max_tokens is None
 
 
 def test_a_chats_echo_is_the_answers_own_beginning() -> None:
@@ -424,6 +431,6 @@ def test_an_unknown_model_is_not_found() -> None:
 
 def test_either_tells_chats_from_completions_and_streams_by_default() -> None:
     assert intake.either(b'{"messages": [{"role": "user", "content": "Hi"}]}') == chat(stream=True)
-    assert intake.either(b'{"prompt": "Hi"}') == text(stream=True)
+    assert intake.either(b'{"prompt": "Hi", "max_tokens": 16}') == text(stream=True)
     assert intake.either(b'{"prompt": "Hi", "stream": false}') == text()
     assert fault_of(intake.either, b"{}").param == "prompt"
