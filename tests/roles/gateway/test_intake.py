@@ -432,5 +432,5 @@ def test_an_unknown_model_is_not_found() -> None:
 def test_either_tells_chats_from_completions_and_streams_by_default() -> None:
     assert intake.either(b'{"messages": [{"role": "user", "content": "Hi"}]}') == chat(stream=True)
     assert intake.either(b'{"prompt": "Hi", "max_tokens": 16}') == text(stream=True)
-    assert intake.either(b'{"prompt": "Hi", "stream": false}') == text()
+    assert intake.either(b'{"prompt": "Hi", "stream": false, "max_tokens": 16}') == text()
     assert fault_of(intake.either, b"{}").param == "prompt"
