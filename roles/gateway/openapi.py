@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import functools
-import inspect
-import itertools
 import re
 from typing import Any
 
@@ -17,30 +14,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from stretto import __version__
-from stretto.roles.gateway import (
-    anthropic_bodies,
-    bodies,
-    docs,
-    responses_bodies,
-    schemas,
-    schemas_others,
-    sglang_bodies,
-    unsupported,
-    utilities,
-)
+from stretto.roles.gateway import docs, schemas, schemas_others
+from stretto.roles.gateway.fine_print import refine
 from stretto.roles.gateway.operations import Operation, operations
 from stretto.roles.gateway.parts import Parts
 
-_MODULES = (
-    unsupported,
-    bodies,
-    anthropic_bodies,
-    responses_bodies,
-    sglang_bodies,
-    utilities,
-    schemas,
-    schemas_others,
-)
 _REF = "#/components/schemas/{name}"
 _ERRORS = {
     400: "The request is wrong; the message says what and where.",
@@ -90,7 +68,7 @@ def document(model: str) -> dict[str, Any]:
     made, components = msgspec.json.schema_components([*bodies_and_answers, *errors], ref_template=_REF)
     schema_of = dict(zip(map(str, bodies_and_answers), made, strict=False))
     for name, schema in components.items():
-        _refine(name, schema)
+        refine(name, schema)
     paths: dict[str, Any] = {}
     for op in table:
         paths.setdefault(op.path, {})[op.method.lower()] = _operation(op, schema_of, model)
@@ -167,58 +145,3 @@ def _statuses(op: Operation) -> list[int]:
     if op.body is not None:
         return list(_ERRORS)
     return ([] if op.open else [401]) + ([400, 404] if "{" in op.path else [])
-
-
-# What structs say beyond their types.
-
-
-def _refine(name: str, schema: dict[str, Any]) -> None:
-    """Write into the schema of a struct what its fields are for, and to which values some are limited."""
-    properties = schema.get("properties", {})
-    kind = _structs()[name]
-    for field, allowed in getattr(kind, "only", {}).items():
-        properties[field] = {"enum": list(allowed), "default": None}
-    for field, text in _field_docs(kind).items():
-        if field in properties:
-            properties[field] = {**properties[field], "description": text}
-
-
-@functools.cache
-def _structs() -> dict[str, type[msgspec.Struct]]:
-    return {
-        kind.__name__: kind
-        for module in _MODULES
-        for kind in vars(module).values()
-        if inspect.isclass(kind) and issubclass(kind, msgspec.Struct)
-    }
-
-
-def _field_docs(kind: type) -> dict[str, str]:
-    """The docstrings under the fields of a struct and of those that it inherits from."""
-    texts: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        texts |= _docs_of_all().get(base.__name__, {})
-    return texts
-
-
-@functools.cache
-def _docs_of_all() -> dict[str, dict[str, str]]:
-    """Struct, field, docstring."""
-    return {
-        node.name: dict(_described(node))
-        for module in _MODULES
-        for node in ast.parse(inspect.getsource(module)).body
-        if isinstance(node, ast.ClassDef)
-    }
-
-
-def _described(node: ast.ClassDef) -> list[tuple[str, str]]:
-    return [
-        (field.target.id, " ".join(text.value.value.split()))
-        for field, text in itertools.pairwise(node.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    ]

@@ -18,7 +18,8 @@ from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.parts import Parts
 from stretto.roles.gateway.reader import Reader
 from stretto.roles.gateway.sglang_answers import Output
-from stretto.roles.gateway.sglang_bodies import GenerateBody, Wanted, is_batch, wanted
+from stretto.roles.gateway.sglang_bodies import GenerateBody
+from stretto.roles.gateway.sglang_intake import Wanted, is_batch, wanted
 from stretto.roles.gateway.stream import HungUp, Inbox, Stream, gather
 from stretto.roles.gateway.submitting import submitted
 from stretto.roles.messages import Fault, SamplingParams

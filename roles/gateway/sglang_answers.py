@@ -6,7 +6,7 @@ from typing import Any
 
 from stretto.roles.gateway.answers import id_list
 from stretto.roles.gateway.logprobs import finite
-from stretto.roles.gateway.sglang_bodies import Wanted
+from stretto.roles.gateway.sglang_intake import Wanted
 from stretto.roles.messages import Alternative, Event, TokenInfo, Usage
 
 Entry = list[Any]

@@ -7,7 +7,7 @@ from typing import Any
 from stretto.roles import messages as m
 from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.sglang_answers import Output
-from stretto.roles.gateway.sglang_bodies import Wanted
+from stretto.roles.gateway.sglang_intake import Wanted
 from stretto.tests.roles.gateway.house import ids, token
 
 PROMPT = [None, token(2, "e", -0.5, 1), token(3, "y", -0.75, 1)]
