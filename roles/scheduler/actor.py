@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,6 +41,9 @@ class Scheduler(Role):
         self._quiet: asyncio.TimerHandle | None = None
         """Runs while it is quiet and the invariants are not verified."""
         self._quiet_over = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at: float | None = None
+        """The deadline that the alarm is set for."""
 
     async def open(self) -> dict[str, Any]:
         """Find the rings."""
@@ -61,9 +65,12 @@ class Scheduler(Role):
         if core is None:
             return
         core.stop(uid for hit in self._drain_stop_hits() for uid in hit.uids)
+        if core.next_deadline is not None:
+            core.expire(time.monotonic())
         self._plan(core)
         self._deliver(core)
         self._measure(core)
+        self._set_alarm(core.next_deadline)
         if self._quiet_over:
             self._verify(core)
         self._watch_idle(core)
@@ -156,6 +163,21 @@ class Scheduler(Role):
         meter.set("kv_pages_free", free)
         meter.set("kv_pages_cached", cached)
         meter.set("kv_pages_owned", owned)
+
+    # Deadlines.
+
+    def _set_alarm(self, at: float | None) -> None:
+        """Wake up at this time, `time.monotonic()` seconds, and at no other."""
+        if at == self._alarm_at:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = None if at is None else self._loop.call_later(at - time.monotonic(), self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm = self._alarm_at = None
+        self.ctx.wake()
 
     # Idleness.
 

@@ -36,7 +36,7 @@ class Batch:
         self._prefills: dict[int, Sequence] = {}
         """By slot, in order of admission."""
         self._decodes: Slots | None = None
-        """Cache of `Table.by_age`; None when it is out of date."""
+        """Cache of `Table.by_rank`; None when it is out of date."""
         self._retiring: dict[int, list[Sequence]] = {}
         """By the step whose report they wait for."""
 
@@ -78,7 +78,9 @@ class Batch:
         if not self._free_slots:
             return None
         # Each running sequence may soon need a page; admitting into those pages would end in retractions.
-        return self.memory.place(sequence.state.tokens, spare=len(self.holders))
+        tokens = sequence.state.tokens
+        reusable = sequence.reusable(len(tokens)) if self._reuses(sequence) else 0
+        return self.memory.place(tokens, reusable, spare=len(self.holders))
 
     def admit(self, sequence: Sequence, placement: Placement, draft: Draft) -> None:
         """Give a waiting sequence a slot, and the draft the first chunk of its prompt."""
@@ -88,7 +90,7 @@ class Batch:
         self.table.occupy(slot, sequence, tokens, placement.length, pages)
         sequence.state = Prefill(slot, placement.node, len(tokens))
         self.holders[slot] = self._prefills[slot] = sequence
-        draft.admit(slot, placement, pages, sequence.request.sampling)
+        draft.admit(slot, sequence, tokens, placement, pages)
         self._plan_chunk(sequence, draft)
 
     # Sequences run.
@@ -107,9 +109,9 @@ class Batch:
             self.table.last_step[slots] = draft.number
 
     def _due(self, budget: int) -> tuple[Slots, Slots]:
-        """Slots to decode, oldest first, and those among them that need a page."""
+        """Slots to decode, in order of rank, and those among them that need a page."""
         if self._decodes is None:
-            self._decodes = self.table.by_age()
+            self._decodes = self.table.by_rank()
         slots = self.table.due(self._decodes)[:budget]
         return slots, self.table.full(slots)
 
@@ -125,10 +127,13 @@ class Batch:
         start = int(table.length[state.slot])
         end = min(start + draft.budget, state.goal)
         draft.chunk(state.slot, table.history[state.slot, start:end])
+        if sequence.unscored and start + 1 < sequence.prompt_tokens:
+            label = int(table.history[state.slot, end]) if end < sequence.prompt_tokens else -1
+            draft.score_chunk(sequence, start + 1, label)
         table.length[state.slot] = end
         table.last_step[state.slot] = draft.number
         if end == state.goal:
-            draft.sample_chunk(sequence, end)
+            draft.last_chunk(sequence, end, samples=end < sequence.limit)
             sequence.state = Decode(state.slot, state.node)
             del self._prefills[state.slot]
             self._set_decoding(state.slot, True)
@@ -140,9 +145,16 @@ class Batch:
     def _publish(self, sequence: Sequence, goal: int) -> None:
         """Make a prompt that is computed now available to others."""
         state, table = sequence.state, self.table
-        if isinstance(state, Decode):
+        if not isinstance(state, Decode):
+            return
+        sequence.published = True
+        if self._reuses(sequence):
             tokens, pages = table.history[state.slot, :goal], table.pages_of(state.slot)
             state.node = self.memory.repin(state.node, tokens, pages)
+
+    def _reuses(self, sequence: Sequence) -> bool:
+        """Whether the sequence takes from the prefix tree and gives to it."""
+        return self._limits.prefix_cache or sequence.shares
 
     # Sequences go.
 
@@ -161,10 +173,10 @@ class Batch:
             self._retire(sequence, state, retracted=False)
 
     def _retract(self) -> bool:
-        """Take the youngest sequence out of planning; False when pages come back without that."""
+        """Take the youngest of lowest rank out of planning; False when pages come back without that."""
         if self._retiring or any(flight.held for flight in self.flights):
             return False
-        youngest = max(self.holders.values(), key=lambda sequence: sequence.age)
+        youngest = max(self.holders.values(), key=lambda sequence: (sequence.request.priority, sequence.age))
         state = youngest.state
         assert isinstance(state, Prefill | Decode)
         if len(self.holders) == 1:
@@ -189,7 +201,8 @@ class Batch:
         state, table = sequence.state, self.table
         assert isinstance(state, Retiring)
         pages = table.pages_of(state.slot)
-        self.memory.keep(table.kept_of(state.slot), pages)
+        if self._reuses(sequence):
+            self.memory.keep(table.kept_of(state.slot), pages)
         self.memory.release(pages)
         self.memory.tree.unpin(state.node)
         sequence.state = Waiting(table.tokens_of(state.slot).copy()) if state.retracted else Gone()

@@ -6,7 +6,8 @@ are in flight, so a plan is made before the tokens of the one before it are know
 * a decode row is planned for a token that is still on the device;
 * a length limit is known ahead and never wastes a row; a stop id is learnt when one more row is in flight
   already, and that row's token is dropped: not shown, not counted, not cached;
-* slots and pages go to others only when the last step that touches them has reported.
+* slots and pages go to others only when the last step that touches them has reported;
+* the choices of one request share its prompt: they wait until the first, their leader, has computed it.
 
 Steady decode is arithmetic on the columns of `table.Table`; Python touches only sequences that change state.
 """
@@ -20,14 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from stretto.roles import messages as m
-from stretto.roles.scheduler import audit
+from stretto.roles.scheduler import audit, scores
 from stretto.roles.scheduler.batch import Batch
+from stretto.roles.scheduler.deadlines import Deadlines
 from stretto.roles.scheduler.limits import Limits
 from stretto.roles.scheduler.outbox import Outbox
 from stretto.roles.scheduler.pages import Ints
-from stretto.roles.scheduler.policy import FirstCome
-from stretto.roles.scheduler.sequence import Decode, Gone, Retiring, Sequence, Waiting
-from stretto.roles.scheduler.step import Draft
+from stretto.roles.scheduler.policy import Queue
+from stretto.roles.scheduler.sequence import Decode, Gone, Retiring, Running, Sequence, Waiting
+from stretto.roles.scheduler.step import Draft, Flight
 from stretto.roles.scheduler.table import Slots
 
 MAX_DEATHS = 2
@@ -36,7 +38,7 @@ MAX_DEATHS = 2
 
 @dataclass(slots=True)
 class Counts:
-    """What happened since somebody looked."""
+    """What happened since somebody looked. The choices of one request have one prompt."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -63,7 +65,8 @@ class Core:
     def __init__(self, limits: Limits) -> None:
         self.counts = Counts()
         self._outbox = Outbox(limits.detokenizers)
-        self._queue = FirstCome()
+        self._queue = Queue()
+        self._deadlines = Deadlines()
         self._live: dict[int, Sequence] = {}
         """Every request that has not ended, by uid."""
         self._submitted = 0
@@ -112,6 +115,17 @@ class Core:
                 self._end(sequence, m.End(uid, "abort", cached_tokens=sequence.cached or 0))
         self._settle()
 
+    def expire(self, now: float) -> None:
+        """Fail every request whose deadline has come, wherever it is."""
+        for uid in self._deadlines.due(now):
+            self._expire(self._live[uid])
+        self._settle()
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When to call `expire`; None while nothing has a deadline."""
+        return self._deadlines.next
+
     def stop(self, uids: Iterable[int]) -> None:
         """Like `abort`, but silent: whoever reads these streams has ended them already."""
         for uid in uids:
@@ -144,8 +158,10 @@ class Core:
                 f"result of step {result.step}, {len(tokens)} tokens, answers none of {flights}"
             )
         flight = self._batch.land()
-        self._accept(flight.sampling, tokens)
+        self._score(flight, result.prompt_logprobs)
+        self._accept(flight, tokens, result.logprobs)
         self._batch.free(flight)
+        self._publish(flight)
         self._settle()
 
     def restart(self, pages: int) -> None:
@@ -155,12 +171,19 @@ class Core:
         the tokens they would have had. Those that were running at `MAX_DEATHS` losses end with an error,
         and so do those that no longer fit.
         """
-        for sequence in reversed(self._batch.abandon()):
+        survivors = self._batch.abandon()
+        for sequence in survivors:
             sequence.deaths += 1
-            self._queue.put_back(sequence)
+        waiting = [*survivors, *self._queue]
+        self._queue = Queue()
         self._renew(replace(self.limits, pages=pages))
-        for sequence in list(self._queue):
+        for sequence in waiting:
+            sequence.published = False
+        for sequence in waiting:
+            self._enqueue(sequence)
+        for sequence in waiting:
             self._recheck(sequence)
+        self._settle()
 
     def take(self) -> list[tuple[int, m.Tokens]]:
         """(detokenizer, message) pairs since the last call, in the order in which they are to be sent."""
@@ -184,7 +207,19 @@ class Core:
         sequence = Sequence(request, self._submitted, limit, Waiting(tokens))
         self._submitted += 1
         self._live[request.uid] = sequence
-        self._queue.add(sequence)
+        if request.deadline is not None:
+            self._deadlines.add(request.uid, request.deadline)
+        self._enqueue(sequence)
+
+    def _enqueue(self, sequence: Sequence) -> None:
+        """Let a sequence wait for its turn, or for its leader's prompt."""
+        uid = sequence.request.leader
+        leader = None if uid is None else self._live.get(uid)
+        if leader is None or leader.published:
+            self._queue.add(sequence)
+        else:
+            leader.shares = sequence.shares = True
+            self._queue.hold(sequence)
 
     def _recheck(self, sequence: Sequence) -> None:
         """After a restart: fail what killed the device twice, or no longer fits."""
@@ -203,12 +238,12 @@ class Core:
         assert isinstance(sequence.state, Waiting)
         if fault is not None:
             self._fail(sequence, fault)
-        elif len(sequence.state.tokens) >= sequence.limit:
+        elif len(sequence.state.tokens) >= max(sequence.limit, sequence.prompt_tokens + 1):
             self._end(sequence, m.End(sequence.uid, "length", cached_tokens=sequence.cached or 0))
 
     def _admit(self, draft: Draft) -> None:
         """Start waiting sequences, in the queue's order, as far as budget, slots and pages go."""
-        while draft.budget and (head := self._queue.head()) is not None:
+        while draft.open and (head := self._queue.head()) is not None:
             placement = self._batch.place(head)
             if placement is None:
                 return
@@ -216,18 +251,34 @@ class Core:
             self._batch.admit(head, placement, draft)
             if head.cached is None:
                 head.cached = placement.length
-                self.counts.prompt_tokens += head.prompt_tokens
-                self.counts.cached_tokens += placement.length
+                if head.request.leader is None:
+                    self.counts.prompt_tokens += head.prompt_tokens
+                    self.counts.cached_tokens += placement.length
 
     def _put_back(self, sequence: Sequence) -> None:
         self.counts.retractions += 1
-        self._queue.put_back(sequence)
+        self._enqueue(sequence)
 
     # A result came.
 
-    def _accept(self, slots: Slots, tokens: Ints) -> None:
+    def _score(self, flight: Flight, parts: list[m.ChunkLogprobs]) -> None:
+        """Pass on log-probabilities of prompts."""
+        if {part.chunk for part in parts} != flight.scored.keys():
+            raise RuntimeError(f"step {flight.number}: {parts} do not belong to chunks {list(flight.scored)}")
+        for part in parts:
+            sequence, first = flight.scored[part.chunk]
+            if not self._lives(sequence):
+                continue
+            if np.isnan(np.frombuffer(part.logprobs, np.float32)).any():
+                self._fail_output(sequence)
+            elif (news := scores.of_prompt(sequence.uid, sequence.scored, first, part)) is not None:
+                sequence.scored += len(news.logprobs) // 4
+                self._outbox.score(news)
+
+    def _accept(self, flight: Flight, tokens: Ints, logprobs: list[m.RowLogprobs]) -> None:
         """Append each token to its sequence; end those that are complete."""
-        table, holders = self._batch.table, self._batch.holders
+        self._announce(flight)
+        slots, table, holders = flight.sampling, self._batch.table, self._batch.holders
         wanted = table.live[slots]
         if not wanted.all():
             slots, tokens = slots[wanted], tokens[wanted]
@@ -236,20 +287,40 @@ class Core:
         if not len(tokens):
             return
         self.counts.generated_tokens += len(tokens)
-        self._outbox.tokens(table.uid[slots], tokens, table.append_tokens(slots, tokens))
+        wanted_scores = scores.of_tokens(logprobs, flight.sampling, slots, table.uid) if logprobs else []
+        self._outbox.tokens(table.uid[slots], tokens, table.append_tokens(slots, tokens), wanted_scores)
         stopped = table.stopped(slots, tokens)
         ended = stopped | (table.known[slots] >= table.limit[slots])
         for row in np.flatnonzero(ended).tolist():
             self._finish(holders[int(slots[row])], int(tokens[row]) if stopped[row] else None)
 
+    def _announce(self, flight: Flight) -> None:
+        """Tell what first tokens come now; end what was to have none."""
+        for sequence, goal in flight.prefilled:
+            if goal == sequence.prompt_tokens and self._lives(sequence):
+                if goal == sequence.limit:
+                    self._finish(sequence, None)
+                else:
+                    self._outbox.hit(sequence.uid, sequence.cached or 0)
+
+    def _publish(self, flight: Flight) -> None:
+        """Let those go that waited for a prompt which is there now."""
+        for sequence, _ in flight.prefilled:
+            if sequence.published:
+                self._queue.release(sequence.uid)
+
     def _fail_rows(self, slots: Slots, tokens: Ints) -> tuple[Slots, Ints]:
         """End sequences whose logits were not numbers; returns the other rows."""
         bad: npt.NDArray[np.bool_] = tokens < 0
-        self._batch.table.known[slots[bad]] = 0  # nobody may reuse KV that made this
         for slot in slots[bad].tolist():
-            text = "The model's output was not a number (NaN) for this request, so it cannot go on."
-            self._fail(self._batch.holders[slot], m.Fault(500, text, type="server_error", code="nan_logits"))
+            self._fail_output(self._batch.holders[slot])
         return slots[~bad], tokens[~bad]
+
+    def _fail_output(self, sequence: Sequence) -> None:
+        assert isinstance(sequence.state, Running)
+        self._batch.table.known[sequence.state.slot] = 0  # nobody may reuse KV that made this
+        text = "The model's output was not a number (NaN) for this request, so it cannot go on."
+        self._fail(sequence, m.Fault(500, text, type="server_error", code="nan_logits"))
 
     def _finish(self, sequence: Sequence, stop_id: int | None) -> None:
         cached = sequence.cached or 0
@@ -264,6 +335,17 @@ class Core:
 
     # Sequences go.
 
+    def _lives(self, sequence: Sequence) -> bool:
+        return self._live.get(sequence.uid) is sequence
+
+    def _expire(self, sequence: Sequence) -> None:
+        request = sequence.request
+        assert request.deadline is not None
+        text = (
+            f"The request did not end within its timeout of {request.deadline - request.arrived:g} seconds."
+        )
+        self._fail(sequence, m.Fault(408, text, type="timeout_error", code="timeout"))
+
     def _fail(self, sequence: Sequence, fault: m.Fault) -> None:
         self._end(sequence, m.End(sequence.uid, "error", cached_tokens=sequence.cached or 0, fault=fault))
 
@@ -274,6 +356,8 @@ class Core:
     def _leave(self, sequence: Sequence) -> None:
         """The request no longer lives; its slot and pages are freed as soon as they can be."""
         del self._live[sequence.uid]
+        self._deadlines.remove(sequence.uid)
+        self._queue.release(sequence.uid)
         match sequence.state:
             case Waiting():
                 self._queue.remove(sequence)

@@ -30,20 +30,20 @@ class Memory:
     def __init__(self, limits: Limits) -> None:
         self.pool = Pool(limits.pages)
         self.tree = Tree(self.pool, limits.page_size)
-        self._page_size, self._reuse = limits.page_size, limits.prefix_cache
+        self._page_size = limits.page_size
 
     @property
     def available(self) -> int:
         """Pages that `take` can give: free ones and cached ones."""
         return self.pool.free + self.pool.cached
 
-    def place(self, tokens: Ints, spare: int) -> Placement | None:
+    def place(self, tokens: Ints, reusable: int, spare: int) -> Placement | None:
         """Find room for all of `tokens` that leaves `spare` pages; changes nothing.
 
-        At least one token is left to compute. A partly filled page is not reused where the copy would
-        not fit: without it the sequence needs no more pages than it has tokens for.
+        At most `reusable` tokens, less than all, are not computed anew. A partly filled page is not reused
+        where the copy would not fit: without it the sequence needs no more pages than it has tokens for.
         """
-        match = self.tree.match(tokens[:-1])
+        match = self.tree.match(tokens[:reusable])
         total = pages_for(len(tokens), self._page_size)
         for length in (match.length, match.length - match.length % self._page_size):
             whole, held = length // self._page_size, match.pages[: pages_for(length, self._page_size)]
@@ -75,13 +75,10 @@ class Memory:
 
     def keep(self, tokens: Ints, pages: Ints) -> None:
         """Make `tokens`, whose KV is in the first of `pages`, available to others."""
-        if self._reuse:
-            self.tree.insert(tokens, pages[: pages_for(len(tokens), self._page_size)])
+        self.tree.insert(tokens, pages[: pages_for(len(tokens), self._page_size)])
 
     def repin(self, old: Node, tokens: Ints, pages: Ints) -> Node:
         """Like `keep`, and move a pin from the `old` node to that of `tokens`."""
-        if not self._reuse:
-            return old
         new = self.tree.insert(tokens, pages[: pages_for(len(tokens), self._page_size)])
         self.tree.pin(new)
         self.tree.unpin(old)

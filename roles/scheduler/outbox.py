@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,8 +12,9 @@ from stretto.roles import messages as m
 from stretto.roles.scheduler.pages import Ints
 from stretto.roles.scheduler.table import Slots
 
-MAX_OPEN_BYTES = 1 << 20
-"""Prompts that the opens of one message may carry, well under a ring's largest record (4 MiB)."""
+MAX_PROMPT_BYTES = 1 << 20
+"""What one message may carry of prompts and their log-probabilities, one item more or less: well under a
+ring's largest record (4 MiB)."""
 
 
 @dataclass(slots=True)
@@ -20,9 +22,13 @@ class _Batch:
     """One message per detokenizer."""
 
     opens: list[m.Open] = field(default_factory=list)
-    open_bytes: int = 0
+    scores: list[m.PromptLogprobs] = field(default_factory=list)
+    prompt_bytes: int = 0
+    """Of the opens and the scores."""
+    hits: list[tuple[int, int]] = field(default_factory=list)
     tokens: tuple[Slots, Ints, Slots] | None = None
     """Uids, ids, indices."""
+    logprobs: Sequence[m.TokenLogprobs] = ()
     ends: list[m.End] = field(default_factory=list)
 
 
@@ -35,19 +41,27 @@ class Outbox:
 
     def open(self, message: m.Open) -> None:
         """Announce a request."""
-        size = len(message.output.prompt_ids)
-        batch = self._last()
-        if batch.opens and batch.open_bytes + size > MAX_OPEN_BYTES:
-            batch = self._next()
-        batch.opens.append(message)
-        batch.open_bytes += size
+        self._room(len(message.output.prompt_ids)).opens.append(message)
 
-    def tokens(self, uids: Slots, ids: Ints, indices: Slots) -> None:
-        """One token for each uid."""
+    def score(self, message: m.PromptLogprobs) -> None:
+        """Log-probabilities of a part of a prompt."""
+        self._room(len(message.logprobs) + len(message.ranks) + 2 * len(message.top)).scores.append(message)
+
+    def hit(self, uid: int, cached: int) -> None:
+        """A request's first token comes next: so many of its prompt's were cached."""
         batch = self._last()
         if batch.tokens is not None:
             batch = self._next()
-        batch.tokens = (uids, ids, indices)
+        batch.hits.append((uid, cached))
+
+    def tokens(
+        self, uids: Slots, ids: Ints, indices: Slots, logprobs: Sequence[m.TokenLogprobs] = ()
+    ) -> None:
+        """One token for each uid, with log-probabilities for some of them."""
+        batch = self._last()
+        if batch.tokens is not None:
+            batch = self._next()
+        batch.tokens, batch.logprobs = (uids, ids, indices), logprobs
 
     def end(self, message: m.End) -> None:
         """The last word on a request."""
@@ -65,19 +79,39 @@ class Outbox:
         self._batches.append(_Batch())
         return self._batches[-1]
 
+    def _room(self, size: int) -> _Batch:
+        """A batch that can take `size` bytes of prompts before its tokens."""
+        batch = self._last()
+        if batch.prompt_bytes and batch.prompt_bytes + size > MAX_PROMPT_BYTES:
+            batch = self._next()
+        batch.prompt_bytes += size
+        return batch
+
     def _split(self, batch: _Batch) -> list[tuple[int, m.Tokens]]:
         if self._detokenizers == 1:
-            return [(0, _message(batch.opens, batch.tokens, batch.ends))]
-        pairs = []
-        for index in range(self._detokenizers):
-            opens = [message for message in batch.opens if message.uid % self._detokenizers == index]
-            ends = [message for message in batch.ends if message.uid % self._detokenizers == index]
-            tokens = self._share(batch.tokens, index)
-            if opens or ends or tokens is not None:
-                pairs.append((index, _message(opens, tokens, ends)))
-        return pairs
+            return [(0, _message(batch))]
+        shares = ((index, self._share(batch, index)) for index in range(self._detokenizers))
+        return [(index, _message(share)) for index, share in shares if share is not None]
 
-    def _share(
+    def _share(self, batch: _Batch, index: int) -> _Batch | None:
+        """What goes to one detokenizer, None when there is nothing."""
+
+        def mine(uid: int) -> bool:
+            return uid % self._detokenizers == index
+
+        share = _Batch(
+            [opened for opened in batch.opens if mine(opened.uid)],
+            [part for part in batch.scores if mine(part.uid)],
+            0,
+            [hit for hit in batch.hits if mine(hit[0])],
+            self._share_tokens(batch.tokens, index),
+            [entry for entry in batch.logprobs if mine(entry.uid)],
+            [end for end in batch.ends if mine(end.uid)],
+        )
+        said = share.opens, share.scores, share.hits, share.ends
+        return share if share.tokens is not None or any(said) else None
+
+    def _share_tokens(
         self, tokens: tuple[Slots, Ints, Slots] | None, index: int
     ) -> tuple[Slots, Ints, Slots] | None:
         if tokens is None:
@@ -87,8 +121,17 @@ class Outbox:
         return (uids[mine], ids[mine], indices[mine]) if mine.any() else None
 
 
-def _message(opens: list[m.Open], tokens: tuple[Slots, Ints, Slots] | None, ends: list[m.End]) -> m.Tokens:
-    if tokens is None:
-        return m.Tokens(opens, ends=ends)
-    uids, ids, indices = tokens
-    return m.Tokens(opens, uids.tobytes(), ids.tobytes(), indices.astype(np.int32).tobytes(), ends)
+def _message(batch: _Batch) -> m.Tokens:
+    if batch.tokens is None:
+        return m.Tokens(batch.opens, ends=batch.ends, prompt_logprobs=batch.scores, hits=batch.hits)
+    uids, ids, indices = batch.tokens
+    return m.Tokens(
+        batch.opens,
+        uids.tobytes(),
+        ids.tobytes(),
+        indices.astype(np.int32).tobytes(),
+        batch.ends,
+        list(batch.logprobs),
+        batch.scores,
+        batch.hits,
+    )

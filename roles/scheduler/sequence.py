@@ -70,6 +70,13 @@ class Sequence:
     """Prompt tokens the prefix tree had at the first admission; None before it."""
     deaths: int = 0
     """Losses of the device that it was running at."""
+    published: bool = False
+    """The prefix tree has got its prompt."""
+    shares: bool = False
+    """It shares KV with others of its own request, even where there is no prefix cache."""
+    scored: int = 1
+    """Tokens of the prompt, where `prompt_logprobs` are wanted, whose log-probabilities are known; the first
+    token has none."""
 
     @property
     def uid(self) -> int:
@@ -78,3 +85,13 @@ class Sequence:
     @property
     def prompt_tokens(self) -> int:
         return len(self.request.prompt_ids) // 4
+
+    @property
+    def unscored(self) -> bool:
+        """Whether log-probabilities of the prompt are wanted and not all known."""
+        wanted = self.request.sampling.prompt_logprobs is not None
+        return wanted and self.scored < self.prompt_tokens
+
+    def reusable(self, tokens: int) -> int:
+        """How many of its first `tokens` need not be computed: the logits after the others are needed."""
+        return self.scored - 1 if self.unscored else tokens - 1

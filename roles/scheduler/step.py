@@ -12,6 +12,10 @@ from stretto.roles.scheduler.pages import Ints
 from stretto.roles.scheduler.sequence import Sequence
 from stretto.roles.scheduler.table import Slots
 
+MAX_ADMIT_BYTES = 1 << 20
+"""Block tables and histories that the admits of one plan may carry, one admit more or less: well under a
+ring's largest record (4 MiB)."""
+
 _NO_SLOTS = np.empty(0, np.int64)
 
 
@@ -26,6 +30,8 @@ class Flight:
     """Sequences whose last chunk it computes, and their length after it."""
     held: list[Ints]
     """Sources of its page copies, one page each; a page may be copied more than once."""
+    scored: dict[int, tuple[Sequence, int]]
+    """By chunk: whose prompt's log-probabilities it brings, and of which token the first one is."""
 
 
 class Draft:
@@ -34,6 +40,7 @@ class Draft:
     def __init__(self, number: int, budget: int) -> None:
         self.number, self.budget = number, budget
         self._admits: list[m.Admit] = []
+        self._admit_bytes = 0
         self._copies: list[tuple[int, int]] = []
         self._held: list[Ints] = []
         self._growth = b""
@@ -41,10 +48,17 @@ class Draft:
         self._chunk_ids: list[Ints] = []
         self._decodes = _NO_SLOTS
         self._prefilled: list[tuple[Sequence, int]] = []
+        self._labels: list[tuple[int, int]] = []
+        self._scored: dict[int, tuple[Sequence, int]] = {}
 
     def __bool__(self) -> bool:
         """Whether there is anything to compute."""
         return bool(self._chunks) or self._decodes.size > 0
+
+    @property
+    def open(self) -> bool:
+        """Whether there is room for another admission."""
+        return self.budget > 0 and self._admit_bytes < MAX_ADMIT_BYTES
 
     def decode(self, slots: Slots) -> None:
         """One token for each slot."""
@@ -55,9 +69,14 @@ class Draft:
         """One more page for each slot."""
         self._growth = np.column_stack([slots, pages]).astype(np.int32).tobytes()
 
-    def admit(self, slot: int, placement: Placement, pages: Ints, sampling: m.Sampling) -> None:
-        """Occupy a slot, with the copy its placement asks for."""
-        self._admits.append(m.Admit(slot, placement.length, pages.tobytes(), sampling))
+    def admit(self, slot: int, sequence: Sequence, tokens: Ints, placement: Placement, pages: Ints) -> None:
+        """Occupy a slot for a sequence of so many `tokens`, with the copy its placement asks for."""
+        sampling = sequence.request.sampling
+        history = tokens.tobytes() if _looks_back(sampling.controls) else b""
+        self._admits.append(
+            m.Admit(slot, placement.length, pages.tobytes(), sampling, sequence.prompt_tokens, history)
+        )
+        self._admit_bytes += len(history) + pages.nbytes
         if len(placement.source):
             self._copies.append((int(placement.source[0]), int(pages[len(placement.shared)])))
             self._held.append(placement.source)
@@ -68,10 +87,19 @@ class Draft:
         self._chunk_ids.append(ids)
         self.budget -= len(ids)
 
-    def sample_chunk(self, sequence: Sequence, goal: int) -> None:
+    def score_chunk(self, sequence: Sequence, first: int, label: int) -> None:
+        """The chunk just added brings log-probabilities of its prompt from the token at `first` on.
+
+        `label` is the prompt's token after the chunk, -1 where there is none.
+        """
+        chunk = len(self._chunks) - 1
+        self._labels.append((chunk, label))
+        self._scored[chunk] = sequence, first
+
+    def last_chunk(self, sequence: Sequence, goal: int, samples: bool) -> None:
         """The chunk just added is its prompt's last; the sequence has `goal` tokens with it."""
         slot, count, _ = self._chunks[-1]
-        self._chunks[-1] = (slot, count, 1)
+        self._chunks[-1] = (slot, count, int(samples))
         self._prefilled.append((sequence, goal))
 
     def plan(self, cold: bool) -> m.Plan:
@@ -85,10 +113,19 @@ class Draft:
             np.concatenate(self._chunk_ids).tobytes() if self._chunk_ids else b"",
             self._decodes.astype(np.int32).tobytes(),
             cold,
+            np.array(self._labels, np.int32).tobytes(),
         )
 
     def flight(self) -> Flight:
         """What the result will be read by."""
         first = np.array([slot for slot, _, samples in self._chunks if samples], np.int64)
         sampling = np.concatenate([first, self._decodes]) if len(first) else self._decodes
-        return Flight(self.number, sampling, self._prefilled, self._held)
+        return Flight(self.number, sampling, self._prefilled, self._held, self._scored)
+
+
+def _looks_back(controls: m.Controls | None) -> bool:
+    """Whether logits depend on the tokens before."""
+    if controls is None:
+        return False
+    penalties = controls.presence_penalty or controls.frequency_penalty or controls.repetition_penalty != 1.0
+    return bool(penalties or controls.bad_words)

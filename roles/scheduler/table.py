@@ -24,9 +24,16 @@ class Table:
 
     def __init__(self, limits: Limits) -> None:
         slots, self._page_size = limits.max_seqs, limits.page_size
-        self.uid, self.age, self.prompt, self.limit, self.length, self.known, self.last_step = np.zeros(
-            (7, slots), np.int64
-        )
+        (
+            self.uid,
+            self.age,
+            self.priority,
+            self.prompt,
+            self.limit,
+            self.length,
+            self.known,
+            self.last_step,
+        ) = np.zeros((8, slots), np.int64)
         self.live = np.zeros(slots, bool)
         """Tokens that come back for the slot are wanted."""
         self.decoding = np.zeros(slots, bool)
@@ -40,7 +47,7 @@ class Table:
     def occupy(self, slot: int, sequence: Sequence, tokens: Ints, length: int, pages: Ints) -> None:
         """Fill a row: `pages` hold the KV of the first `length` of `tokens`, and have room for the rest."""
         request = sequence.request
-        self.uid[slot], self.age[slot] = request.uid, sequence.age
+        self.uid[slot], self.age[slot], self.priority[slot] = request.uid, sequence.age, request.priority
         self.prompt[slot], self.limit[slot] = sequence.prompt_tokens, sequence.limit
         self.length[slot], self.known[slot] = length, len(tokens)
         self.history[slot, : len(tokens)] = tokens
@@ -54,10 +61,10 @@ class Table:
         self.live[slot] = False
         self.length[slot] = self.known[slot] = self.count[slot] = 0
 
-    def by_age(self) -> Slots:
-        """Decoding slots, oldest first."""
+    def by_rank(self) -> Slots:
+        """Decoding slots, lowest priority value first, then oldest first."""
         slots = np.flatnonzero(self.decoding)
-        return slots[np.argsort(self.age[slots])]
+        return slots[np.lexsort((self.age[slots], self.priority[slots]))]
 
     def due(self, slots: Slots) -> Slots:
         """Those of the decoding `slots` whose limit the steps in flight do not reach yet."""

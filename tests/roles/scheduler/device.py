@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,11 @@ def ints(data: bytes) -> list[int]:
     return np.frombuffer(data, np.int32).tolist()
 
 
+def floats(data: bytes) -> list[float]:
+    """A float32 buffer of a message, as a list."""
+    return np.frombuffer(data, np.float32).tolist()
+
+
 def rows(data: bytes, width: int) -> list[list[int]]:
     """An int32[n, width] buffer of a message, as lists."""
     return np.frombuffer(data, np.int32).reshape(-1, width).tolist()
@@ -39,6 +45,42 @@ def digest(before: int, token: int) -> int:
 def next_token(digest_: int, seed: int, vocabulary: int) -> int:
     """The pretended model and sampler."""
     return (digest(digest_, seed) >> 23) % vocabulary
+
+
+def logprob(digest_: int, token: int) -> float:
+    """What the pretended model thinks of a token; sums of dozens are exact in float32. Not normalised."""
+    return -((digest(digest_, token + 77) >> 23) % (1 << 16)) / 1024
+
+
+def ranking(digest_: int, vocabulary: int) -> list[tuple[float, int]]:
+    """(log-probability, token), best first, ties by token."""
+    return sorted(
+        ((logprob(digest_, token), token) for token in range(vocabulary)), key=lambda e: (-e[0], e[1])
+    )
+
+
+class Score(NamedTuple):
+    """Of one token: its log-probability and rank, ids and log-probabilities of the likeliest."""
+
+    logprob: float
+    rank: int
+    top_ids: list[int]
+    top: list[float]
+
+
+def score(digest_: int, token: int, width: int, vocabulary: int) -> Score:
+    """The log-probability of `token` where `digest_` was before it."""
+    own, best = logprob(digest_, token), ranking(digest_, vocabulary)
+    rank = 1 + sum(value > own for value, _ in best)
+    return Score(own, rank, [token for _, token in best[:width]], [value for value, _ in best[:width]])
+
+
+def digests(tokens: list[int]) -> list[int]:
+    """The digest before each token, and after the last."""
+    states = [0]
+    for token in tokens:
+        states.append(digest(states[-1], token))
+    return states
 
 
 def oracle(request: m.Request, limits: Limits, vocabulary: int) -> tuple[list[int], str]:
@@ -62,8 +104,27 @@ class Slot:
 
     length: int
     pages: list[int]
-    seed: int
+    sampling: m.Sampling
     last: int = -1
+
+
+@dataclass
+class Row:
+    """A chunk or a decode."""
+
+    slot: Slot
+    ids: list[int]
+    samples: bool
+    label: int | None = None
+    """Set where the chunk is scored."""
+
+
+class Outcome(NamedTuple):
+    """What a row brought."""
+
+    token: int | None
+    score: Score | None
+    prompt: list[Score] | None
 
 
 class Device:
@@ -84,44 +145,47 @@ class Device:
         self.step += 1
         assert plan.step == self.step
         for admit in plan.admits:
-            pages = ints(admit.pages)
-            self.slots[admit.slot] = Slot(admit.length, pages, admit.sampling.seed)
+            self.slots[admit.slot] = Slot(admit.length, ints(admit.pages), admit.sampling)
         for source, target in rows(plan.copies, 2):
             self.cells[target] = list(self.cells[source])
         for slot, page in rows(plan.growth, 2):
             self.slots[slot].pages.append(page)
         work = self._work(plan)
         self._no_conflicts(work)
-        states = [self._read(slot) for slot, _, _ in work]
-        tokens = [self._write(*row, state) for row, state in zip(work, states, strict=True)]
-        sampled = np.array([token for token in tokens if token is not None], np.int32)
-        return m.Result(plan.step, sampled.tobytes(), CLOCK)
+        states = [self._read(row.slot) for row in work]
+        outcomes = [self._write(row, state) for row, state in zip(work, states, strict=True)]
+        return result(plan.step, outcomes)
 
-    def _work(self, plan: m.Plan) -> list[tuple[Slot, list[int], bool]]:
+    def _work(self, plan: m.Plan) -> list[Row]:
         ids = ints(plan.chunk_ids)
+        labels = {chunk: label for chunk, label in rows(plan.scored, 2)}
         work, numbers = [], []
-        for slot, count, samples in rows(plan.chunks, 3):
+        for chunk, (slot, count, samples) in enumerate(rows(plan.chunks, 3)):
             assert count > 0
-            work.append((self.slots[slot], [ids.pop(0) for _ in range(count)], bool(samples)))
+            taken = [ids.pop(0) for _ in range(count)]
+            work.append(Row(self.slots[slot], taken, bool(samples), labels.pop(chunk, None)))
             numbers.append(slot)
         assert not ids
+        assert not labels
         for slot in ints(plan.decodes):
-            work.append((self.slots[slot], [self.slots[slot].last], True))
+            work.append(Row(self.slots[slot], [self.slots[slot].last], True))
             numbers.append(slot)
         assert len(set(numbers)) == len(numbers), "a slot appears twice"
-        assert 0 < sum(len(row[1]) for row in work) <= self.limits.max_batched_tokens
+        assert 0 < sum(len(row.ids) for row in work) <= self.limits.max_batched_tokens
         return work
 
-    def _no_conflicts(self, work: list[tuple[Slot, list[int], bool]]) -> None:
+    def _no_conflicts(self, work: list[Row]) -> None:
         """No row writes where another row of the step reads or writes."""
         size = self.limits.page_size
         writers = {}
-        for index, (slot, ids, _) in enumerate(work):
-            for position in range(slot.length, slot.length + len(ids)):
+        for index, row in enumerate(work):
+            slot = row.slot
+            for position in range(slot.length, slot.length + len(row.ids)):
                 cell = slot.pages[position // size], position % size
                 assert cell not in writers, f"{cell} is written twice"
                 writers[cell] = index
-        for index, (slot, _, _) in enumerate(work):
+        for index, row in enumerate(work):
+            slot = row.slot
             for position in range(slot.length):
                 cell = slot.pages[position // size], position % size
                 assert writers.get(cell, index) == index, f"{cell} is read and written in one step"
@@ -136,18 +200,61 @@ class Device:
             state = cell[1]
         return state
 
-    def _write(self, slot: Slot, ids: list[int], samples: bool, state: int) -> int | None:
-        for token in ids:
+    def _write(self, row: Row, state: int) -> Outcome:
+        slot, prompt, scored = row.slot, [], row.label is not None
+        for index, token in enumerate(row.ids):
+            if index and scored:
+                prompt.append(self._score(state, token, slot.sampling.prompt_logprobs))
             state = digest(state, token)
             page = self.cells[slot.pages[slot.length // self.limits.page_size]]
             page[slot.length % self.limits.page_size] = token, state
             slot.length += 1
-        if not samples:
-            return None
-        slot.last = next_token(state, slot.seed, self.vocabulary)
+        if row.label is not None and row.label >= 0:
+            prompt.append(self._score(state, row.label, slot.sampling.prompt_logprobs))
+        scores = prompt if scored else None
+        if not row.samples:
+            return Outcome(None, None, scores)
+        slot.last = next_token(state, slot.sampling.seed, self.vocabulary)
         if self.override is not None:
-            slot.last = self.override(slot.seed, slot.length)
-        return slot.last
+            slot.last = self.override(slot.sampling.seed, slot.length)
+        wants = slot.sampling.logprobs is not None
+        return Outcome(
+            slot.last, self._score(state, slot.last, slot.sampling.logprobs) if wants else None, scores
+        )
+
+    def _score(self, state: int, token: int, width: int | None) -> Score:
+        return score(state, token, width or 0, self.vocabulary)
+
+
+def result(step: int, outcomes: list[Outcome]) -> m.Result:
+    """The message about a step."""
+    sampled = [outcome for outcome in outcomes if outcome.token is not None]
+    tokens = np.array([outcome.token for outcome in sampled], np.int32)
+    of_tokens = [
+        m.RowLogprobs(row, made.logprob, made.rank, _int32(made.top_ids), _float32(made.top))
+        for row, outcome in enumerate(sampled)
+        if (made := outcome.score) is not None
+    ]
+    of_prompts = [
+        m.ChunkLogprobs(
+            chunk,
+            _float32([made.logprob for made in scores]),
+            _int32([made.rank for made in scores]),
+            _int32([made.top_ids for made in scores]),
+            _float32([made.top for made in scores]),
+        )
+        for chunk, outcome in enumerate(outcomes)
+        if (scores := outcome.prompt) is not None
+    ]
+    return m.Result(step, tokens.tobytes(), CLOCK, of_tokens, of_prompts)
+
+
+def _int32(values: list[Any]) -> bytes:
+    return np.array(values, np.int32).tobytes()
+
+
+def _float32(values: list[Any]) -> bytes:
+    return np.array(values, np.float32).tobytes()
 
 
 @dataclass
@@ -159,6 +266,28 @@ class Stream:
     silenced: bool = False
     tokens: list[int] = field(default_factory=list)
     end: m.End | None = None
+    cached: int | None = None
+    """As announced with the first token."""
+    scores: list[Score] = field(default_factory=list)
+    """Of the tokens."""
+    prompt_scores: list[Score] = field(default_factory=list)
+    """Of the prompt from its second token on."""
+
+
+def unpack(part: m.PromptLogprobs) -> list[Score]:
+    """One score for each of the prompt's tokens in the message."""
+    values, ranks = floats(part.logprobs), ints(part.ranks)
+    width = len(part.top_ids) // (4 * len(values))
+    ids, top = ints(part.top_ids), floats(part.top)
+    return [
+        Score(value, rank, ids[i * width : (i + 1) * width], top[i * width : (i + 1) * width])
+        for i, (value, rank) in enumerate(zip(values, ranks, strict=True))
+    ]
+
+
+def unpack_one(entry: m.TokenLogprobs) -> Score:
+    """The score of one token."""
+    return Score(entry.logprob, entry.rank, ints(entry.top_ids), floats(entry.top))
 
 
 class World:
@@ -187,6 +316,8 @@ class World:
         stop_ids: tuple[int, ...] = (),
         seed: int = 0,
         silent: tuple[int, ...] = (),
+        sampling: m.Sampling | None = None,
+        **fields: Any,
     ) -> int:
         uid = len(self.streams) + 1
         request = m.Request(
@@ -195,9 +326,10 @@ class World:
             np.array(prompt, np.int32).tobytes(),
             max_tokens,
             stop_ids,
-            m.Sampling(seed=seed),
+            m.Sampling(seed=seed) if sampling is None else sampling,
             m.Output(0, True),
             silent,
+            **fields,
         )
         self.streams[uid] = Stream(request)
         self.core.submit([request])
@@ -247,6 +379,10 @@ class World:
         self.core.stop([uid])
         self.collect()
 
+    def expire(self, now: float) -> None:
+        self.core.expire(now)
+        self.collect()
+
     def abort(self, uid: int) -> None:
         self.core.abort([uid])
         self.collect()
@@ -259,19 +395,43 @@ class World:
                 assert not stream.opened
                 assert opened.prompt_tokens == len(stream.request.prompt_ids) // 4
                 stream.opened = True
-            uids = np.frombuffer(message.uids, np.int64).tolist()
-            ids = ints(message.ids)
-            indices = ints(message.indices)
-            assert len(set(uids)) == len(uids) == len(ids) == len(indices)
-            for uid, token, index in zip(uids, ids, indices, strict=True):
-                stream = self._stream(uid, detokenizer)
-                assert stream.opened
-                assert index == len(stream.tokens)
-                stream.tokens.append(token)
+            self._collect_scores(message, detokenizer)
+            self._collect_tokens(message, detokenizer)
             for end in message.ends:
                 stream = self._stream(end.uid, detokenizer)
                 assert stream.opened
                 stream.end = end
+
+    def _collect_scores(self, message: m.Tokens, detokenizer: int) -> None:
+        for part in message.prompt_logprobs:
+            stream = self._stream(part.uid, detokenizer)
+            assert stream.opened
+            assert not stream.tokens
+            assert part.start == 1 + len(stream.prompt_scores)
+            stream.prompt_scores += unpack(part)
+        for uid, cached in message.hits:
+            stream = self._stream(uid, detokenizer)
+            assert stream.opened
+            assert stream.cached is None
+            stream.cached = cached
+
+    def _collect_tokens(self, message: m.Tokens, detokenizer: int) -> None:
+        uids = np.frombuffer(message.uids, np.int64).tolist()
+        ids, indices = ints(message.ids), ints(message.indices)
+        assert len(set(uids)) == len(uids) == len(ids) == len(indices)
+        for uid, token, index in zip(uids, ids, indices, strict=True):
+            stream = self._stream(uid, detokenizer)
+            assert stream.opened
+            assert stream.cached is not None
+            assert index == len(stream.tokens)
+            stream.tokens.append(token)
+        scores = [(entry.uid, unpack_one(entry)) for entry in message.logprobs]
+        assert [uid for uid, _ in scores] == [uid for uid in uids if self._wants_scores(uid)]
+        for uid, made in scores:
+            self.streams[uid].scores.append(made)
+
+    def _wants_scores(self, uid: int) -> bool:
+        return self.streams[uid].request.sampling.logprobs is not None
 
     def _stream(self, uid: int, detokenizer: int) -> Stream:
         assert uid % self.limits.detokenizers == detokenizer
@@ -295,6 +455,20 @@ class World:
     def output(self, uid: int) -> tuple[list[int], str]:
         """Tokens and finish reason of a request that has ended."""
         return self.streams[uid].tokens, self.end(uid).reason
+
+    def expect_scores(self, uid: int) -> tuple[list[Score], list[Score]]:
+        """What the scores of a request's prompt and of its tokens so far ought to be."""
+        stream = self.streams[uid]
+        sampling, prompt = stream.request.sampling, ints(stream.request.prompt_ids)
+        tokens = prompt + stream.tokens
+        states = digests(tokens)
+        scored = range(1, len(prompt)) if sampling.prompt_logprobs is not None else ()
+        sampled = range(len(prompt), len(tokens)) if sampling.logprobs is not None else ()
+        wide, narrow = sampling.prompt_logprobs or 0, sampling.logprobs or 0
+        return (
+            [score(states[at], tokens[at], wide, self.vocabulary) for at in scored],
+            [score(states[at], tokens[at], narrow, self.vocabulary) for at in sampled],
+        )
 
     def expect(self, uid: int) -> tuple[list[int], str]:
         """What `output` ought to be."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -278,3 +279,20 @@ async def test_the_invariants_are_verified_when_it_has_become_quiet(stage: Stage
     await stage.ctx.woken.wait()
     with pytest.raises(AssertionError, match="users differ"):
         stage.role.turn()
+
+
+@staged
+async def test_a_deadline_wakes_the_role_and_ends_the_request(stage: Stage) -> None:
+    stage.hello()
+    late = time.monotonic() + 0.01
+    stage.say("tokenizer.0", msgspec.structs.replace(request(2, max_tokens=40), deadline=late))
+    stage.say("tokenizer.0", msgspec.structs.replace(request(4, max_tokens=40), deadline=late + 1000))
+    stage.role.turn()
+    await stage.ctx.woken.wait()
+    stage.role.turn()
+    faults = {end.uid: end.fault for message in stage.tokens(0) for end in message.ends}
+    assert {uid: fault.code for uid, fault in faults.items() if fault} == {2: "timeout"}
+    assert stage.role._alarm_at == late + 1000
+    stage.say("tokenizer.0", m.Abort(4))
+    stage.role.turn()
+    assert (stage.role._alarm, stage.role._alarm_at) == (None, None)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import numpy as np
 import pytest
 
@@ -280,6 +283,243 @@ def test_without_prefix_cache_nothing_is_kept() -> None:
     world.drain()
     assert world.end(uid).cached_tokens == 0
     assert world.core.pages == (64, 0, 0)
+
+
+# Choices.
+
+
+def fork(world: World, prompt: list[int], choices: int, **fields: Any) -> list[int]:
+    leader = world.submit(prompt, seed=0, **fields)
+    return [leader, *(world.submit(prompt, seed=i, leader=leader, **fields) for i in range(1, choices))]
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_choices_share_the_prompt_by_the_textbook(cache: bool) -> None:
+    world = World(pages=100, page_size=16, max_batched_tokens=64, max_model_len=256, prefix_cache=cache)
+    uids = fork(world, list(range(100)), 4, max_tokens=50)
+    owned = 0
+    while world.core.busy:
+        world.turn()
+        owned = max(owned, world.core.pages[2])
+    for uid in uids:
+        assert world.output(uid) == world.expect(uid)
+    assert owned == 22
+    assert sum(len(rows(plan.copies, 2)) for plan in world.plans) == 3
+    assert sum(count for plan in world.plans for _, count, _ in rows(plan.chunks, 3)) == 103
+    assert [world.end(uid).cached_tokens for uid in uids] == [0, 99, 99, 99]
+    assert (world.core.counts.prompt_tokens, world.core.counts.cached_tokens) == (100, 0)
+
+
+def test_a_long_prompt_is_stored_once() -> None:
+    world = World(pages=100, page_size=16, max_batched_tokens=2048, max_model_len=2048)
+    fork(world, list(range(1000)), 4, max_tokens=1)
+    world.drain()
+    _, cached, owned = world.core.pages
+    assert (cached, owned) == (63, 0)
+    assert sum(len(ints(plan.chunk_ids)) for plan in world.plans) == 1003
+
+
+def test_followers_wait_for_their_leader_and_block_nobody() -> None:
+    world = World(max_batched_tokens=8, max_seqs=2)
+    uids = fork(world, list(range(30)), 3, max_tokens=2)
+    other = world.submit([1, 2, 3], max_tokens=1)
+    while world.streams[other].end is None:
+        world.turn()
+        world.core.check()
+    assert [world.streams[uid].tokens for uid in uids[1:]] == [[], []]
+    world.drain()
+    for uid in (*uids, other):
+        assert world.output(uid) == world.expect(uid)
+
+
+def test_followers_go_on_alone_when_their_leader_is_gone() -> None:
+    world = World(max_batched_tokens=8)
+    leader, *followers = fork(world, list(range(30)), 3, max_tokens=2)
+    world.turn()
+    world.abort(leader)
+    world.core.check()
+    world.drain()
+    late = world.submit(list(range(30)), max_tokens=2, leader=leader)
+    world.drain()
+    for uid in (*followers, late):
+        assert world.output(uid) == world.expect(uid)
+
+
+def test_choices_of_a_request_that_is_refused_are_refused_each() -> None:
+    world = World(max_model_len=16)
+    uids = fork(world, list(range(16)), 2, max_tokens=3)
+    assert [world.fault(uid).code for uid in uids] == ["context_length_exceeded"] * 2
+
+
+def test_followers_share_again_after_the_device_was_lost() -> None:
+    world = World(pages=100, max_batched_tokens=64)
+    uids = fork(world, list(range(30)), 4, max_tokens=6)
+    for _ in range(3):
+        world.turn()
+    world.restart()
+    world.core.check()
+    assert world.core.waiting == 4
+    world.drain()
+    for uid in uids:
+        assert world.output(uid) == world.expect(uid)
+    since = [plan for plan in world.plans if plan.step == 1][-1]
+    assert len(rows(since.chunks, 3)) == 1
+
+
+# Scores.
+
+
+def test_a_prompt_is_computed_and_nothing_sampled() -> None:
+    world = World(max_batched_tokens=8)
+    uid = world.submit(list(range(20)), max_tokens=0)
+    world.drain()
+    assert world.output(uid) == ([], "length")
+    assert [rows(plan.chunks, 3) for plan in world.plans] == [[[0, 8, 0]], [[0, 8, 0]], [[0, 4, 0]]]
+    assert not any(plan.decodes for plan in world.plans)
+    again = world.submit(list(range(21)), max_tokens=0)
+    world.drain()
+    assert world.end(again).cached_tokens == 20
+
+
+def test_a_prompt_as_long_as_the_context_may_be_scored() -> None:
+    world = World(max_model_len=16)
+    uid = world.submit(list(range(16)), max_tokens=0)
+    world.drain()
+    assert world.output(uid) == ([], "length")
+
+
+def test_a_scored_prompt_is_computed_afresh_and_kept() -> None:
+    world = World(max_batched_tokens=8)
+    world.submit(list(range(30)), max_tokens=1)
+    world.drain()
+    uid = world.submit(list(range(20)), max_tokens=2, sampling=m.Sampling(prompt_logprobs=3))
+    world.drain()
+    assert world.end(uid).cached_tokens == 0
+    assert world.output(uid) == world.expect(uid)
+    assert world.streams[uid].prompt_scores == world.expect_scores(uid)[0]
+    assert len(world.streams[uid].prompt_scores) == 19
+    assert [rows(plan.scored, 2) for plan in world.plans[-4:]] == [[[0, 8]], [[0, 16]], [[0, -1]], []]
+
+
+def test_a_prompt_of_one_token_has_no_score() -> None:
+    world = World()
+    uid = world.submit([5], max_tokens=0, sampling=m.Sampling(prompt_logprobs=3))
+    world.drain()
+    assert world.streams[uid].prompt_scores == []
+    assert world.output(uid) == ([], "length")
+
+
+def test_scores_neither_repeat_nor_lack_when_the_device_is_lost() -> None:
+    world = World(max_batched_tokens=8)
+    uid = world.submit(list(range(30)), max_tokens=2, sampling=m.Sampling(prompt_logprobs=1))
+    world.turn()
+    world.turn()
+    assert len(world.streams[uid].prompt_scores) == 16
+    world.restart()
+    world.drain()
+    assert world.streams[uid].prompt_scores == world.expect_scores(uid)[0]
+
+
+def test_a_prompt_that_was_scored_in_part_is_reused_as_far_as_that() -> None:
+    world = World(max_batched_tokens=8)
+    uid = world.submit(list(range(30)), max_tokens=0, sampling=m.Sampling(prompt_logprobs=1))
+    sequence = world.core._live[uid]
+    for known, reusable in ((1, 0), (17, 16), (30, 29)):
+        sequence.scored = known
+        assert sequence.reusable(30) == reusable
+
+
+def test_a_prompt_is_not_scored_twice_after_a_retraction() -> None:
+    world = World(pages=6, page_size=4, max_seqs=2)
+    old = world.submit([1, 2, 3, 4], max_tokens=16)
+    young = world.submit([5, 6, 7, 8], max_tokens=16, sampling=m.Sampling(prompt_logprobs=2, logprobs=1))
+    world.drain()
+    assert world.core.counts.retractions == 1
+    assert world.output(old) == world.expect(old)
+    assert world.output(young) == world.expect(young)
+    stream = world.streams[young]
+    assert (stream.prompt_scores, stream.scores) == world.expect_scores(young)
+
+
+def test_a_dropped_token_has_no_score() -> None:
+    stop = first_token([1, 2, 3])
+    world = World()
+    uid = world.submit([1, 2, 3], 9, (stop,), sampling=m.Sampling(logprobs=2))
+    plain = world.submit([1, 2, 4], 9)
+    world.drain()
+    assert world.core.counts.wasted_tokens == 1
+    assert world.streams[uid].scores == world.expect_scores(uid)[1]
+    assert len(world.streams[uid].scores) == 1
+    assert world.streams[plain].scores == []
+
+
+def test_a_score_that_is_not_a_number_fails_the_request() -> None:
+    world = World(max_batched_tokens=8)
+    uid = world.submit(list(range(20)), max_tokens=0, sampling=m.Sampling(prompt_logprobs=0))
+    world.plan()
+    result = world.device.run(world.flying.popleft())
+    part = result.prompt_logprobs[0]
+    broken = msgspec.structs.replace(
+        part, logprobs=np.full(len(part.logprobs) // 4, np.nan, np.float32).tobytes()
+    )
+    world.core.advance(msgspec.structs.replace(result, prompt_logprobs=[broken]))
+    world.collect()
+    assert world.fault(uid).code == "nan_logits"
+    assert world.core.pages == (64, 0, 0)
+
+
+def test_scores_of_chunks_that_are_not_scored_are_a_bug() -> None:
+    world = World()
+    world.submit([1, 2, 3], sampling=m.Sampling(prompt_logprobs=0))
+    world.plan()
+    result = world.device.run(world.flying.popleft())
+    with pytest.raises(RuntimeError, match="do not belong to chunks"):
+        world.core.advance(msgspec.structs.replace(result, prompt_logprobs=[]))
+
+
+# Priorities and deadlines.
+
+
+def test_lower_priorities_are_served_first() -> None:
+    world = World(max_seqs=1)
+    world.submit([1, 2], seed=1)
+    world.plan()
+    for seed, priority in ((2, 5), (3, 0), (4, -1), (5, 0)):
+        world.submit([1, 2, seed], seed=seed, priority=priority)
+    world.drain()
+    assert [admit.sampling.seed for plan in world.plans for admit in plan.admits] == [1, 4, 3, 5, 2]
+
+
+def test_the_lowest_rank_is_retracted() -> None:
+    world = World(pages=6, page_size=4, max_seqs=2)
+    world.submit([1, 2, 3, 4], max_tokens=16, seed=1, priority=1)
+    world.submit([5, 6, 7, 8], max_tokens=16, seed=2)
+    world.drain()
+    assert world.core.counts.retractions == 1
+    assert [admit.sampling.seed for plan in world.plans for admit in plan.admits] == [2, 1, 1]
+
+
+def test_a_request_past_its_deadline_ends_wherever_it_is() -> None:
+    world = World(max_seqs=1)
+    running = world.submit([1, 2, 3], max_tokens=50, deadline=7.5)
+    waiting = world.submit([4, 5, 6], deadline=7.0)
+    patient = world.submit([7, 8, 9], deadline=9.0)
+    world.turn()
+    world.turn()
+    deadlines = [world.core.next_deadline]
+    world.expire(7.5)
+    deadlines.append(world.core.next_deadline)
+    shown = list(world.streams[running].tokens)
+    world.drain()
+    deadlines.append(world.core.next_deadline)
+    assert deadlines == [7.0, 9.0, None]
+    for uid in (running, waiting):
+        assert world.end(uid).reason == "error"
+        assert (world.fault(uid).status, world.fault(uid).type) == (408, "timeout_error")
+        assert world.fault(uid).code == "timeout"
+    assert "within its timeout of 7.5 seconds" in world.fault(running).message
+    assert world.streams[running].tokens == shown == world.expect(running)[0][: len(shown)]
+    assert world.output(patient) == world.expect(patient)
 
 
 # Ends from outside.

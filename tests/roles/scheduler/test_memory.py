@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.roles.scheduler.limits import Limits
-from stretto.roles.scheduler.memory import Memory
+from stretto.roles.scheduler.memory import Memory, Placement
 from stretto.roles.scheduler.pages import Ints
 
 
@@ -17,9 +17,13 @@ def array(values: list[int] | range) -> Ints:
     return np.array(values, np.int32)
 
 
+def find(memory: Memory, tokens: Ints, spare: int) -> Placement | None:
+    return memory.place(tokens, len(tokens) - 1, spare)
+
+
 def leave(memory: Memory, tokens: Ints) -> None:
     """A sequence with these tokens ran and ended."""
-    placement = memory.place(tokens, spare=0)
+    placement = find(memory, tokens, spare=0)
     assert placement is not None
     pages = memory.occupy(placement)
     memory.release(placement.source)
@@ -31,7 +35,7 @@ def leave(memory: Memory, tokens: Ints) -> None:
 def test_whole_pages_are_shared_and_a_partial_one_is_copied() -> None:
     kv = memory(pages=8)
     leave(kv, array(range(10)))
-    placement = kv.place(array([*range(10), 99, 98]), spare=0)
+    placement = find(kv, array([*range(10), 99, 98]), spare=0)
     assert placement is not None
     assert placement.length == 10
     assert placement.shared.tolist() == [0, 1]
@@ -44,7 +48,7 @@ def test_whole_pages_are_shared_and_a_partial_one_is_copied() -> None:
 def test_a_copy_that_would_not_fit_is_computed_instead() -> None:
     kv = memory(pages=3)
     leave(kv, array(range(10)))
-    placement = kv.place(array([*range(10), 99]), spare=0)
+    placement = find(kv, array([*range(10), 99]), spare=0)
     assert placement is not None
     assert placement.length == 8
     assert placement.source.size == 0
@@ -54,16 +58,16 @@ def test_a_copy_that_would_not_fit_is_computed_instead() -> None:
 
 def test_nothing_is_placed_into_spare_pages_or_beyond_the_pool() -> None:
     kv = memory(pages=3)
-    assert kv.place(array(range(8)), spare=1) is not None
-    assert kv.place(array(range(8)), spare=2) is None
-    assert kv.place(array(range(13)), spare=0) is None
+    assert find(kv, array(range(8)), spare=1) is not None
+    assert find(kv, array(range(8)), spare=2) is None
+    assert find(kv, array(range(13)), spare=0) is None
 
 
 def test_looking_for_a_place_changes_nothing() -> None:
     kv = memory(pages=8)
     leave(kv, array(range(10)))
-    first = kv.place(array(range(10)), spare=0)
-    second = kv.place(array(range(10)), spare=0)
+    first = find(kv, array(range(10)), spare=0)
+    second = find(kv, array(range(10)), spare=0)
     assert str(first) == str(second)
     assert (kv.pool.free, kv.pool.cached) == (5, 3)
 
@@ -81,7 +85,7 @@ def test_pages_come_from_the_cache_when_none_are_free() -> None:
 def test_pinned_prefixes_go_last_but_they_go() -> None:
     kv = memory(pages=4)
     leave(kv, array([1, 2, 3]))
-    placement = kv.place(array([1, 2, 9]), spare=0)
+    placement = find(kv, array([1, 2, 9]), spare=0)
     assert placement is not None
     kv.occupy(placement)
     kv.release(placement.source)
@@ -94,7 +98,10 @@ def test_pinned_prefixes_go_last_but_they_go() -> None:
     assert (kv.pool.free, kv.pool.cached, kv.pool.owned) == (0, 0, 4)
 
 
-def test_without_reuse_nothing_is_found() -> None:
-    kv = Memory(Limits(8, 4, max_seqs=4, max_batched_tokens=8, max_model_len=64, prefix_cache=False))
-    leave(kv, array(range(8)))
-    assert kv.pool.free == 8
+def test_no_more_is_reused_than_may_be() -> None:
+    kv = memory(pages=8)
+    leave(kv, array(range(10)))
+    placement = kv.place(array(range(10)), reusable=5, spare=0)
+    assert placement is not None
+    assert placement.length == 5
+    assert (placement.shared.tolist(), placement.source.tolist()) == ([0], [1])

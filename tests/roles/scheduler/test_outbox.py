@@ -62,8 +62,33 @@ def test_each_detokenizer_gets_its_own_and_only_when_there_is_something() -> Non
     assert sent[1].opens == [opened(4)]
 
 
+def test_scores_and_hits_come_before_the_tokens_they_belong_to() -> None:
+    box = Outbox(2)
+    tokens(box, [2])
+    part, entry = m.PromptLogprobs(3, 1, b"1111", b"2222"), m.TokenLogprobs(3, -0.5, 2)
+    box.score(part)
+    box.hit(3, 8)
+    box.tokens(np.array([3, 4]), np.array([7, 8], np.int32), np.array([0, 5]), [entry])
+    sent = box.take()
+    assert [index for index, _ in sent] == [0, 1, 0, 1]
+    assert (sent[1][1].prompt_logprobs, sent[1][1].hits) == ([part], [])
+    last = sent[3][1]
+    assert (last.hits, last.logprobs) == ([(3, 8)], [entry])
+    assert np.frombuffer(last.ids, np.int32).tolist() == [7]
+    assert (sent[2][1].hits, sent[2][1].logprobs) == ([], [])
+
+
+def test_large_scores_do_not_make_one_large_message() -> None:
+    quarter = bytes(outbox.MAX_PROMPT_BYTES // 8)
+    box = Outbox(1)
+    parts = [m.PromptLogprobs(1, i, quarter, quarter) for i in range(9)]
+    for part in parts:
+        box.score(part)
+    assert [len(message.prompt_logprobs) for _, message in box.take()] == [4, 4, 1]
+
+
 def test_large_prompts_do_not_make_one_large_message() -> None:
-    half = bytes(outbox.MAX_OPEN_BYTES // 2)
+    half = bytes(outbox.MAX_PROMPT_BYTES // 2)
     box = Outbox(1)
     for uid in range(5):
         box.open(opened(uid, half))

@@ -27,10 +27,13 @@ def filled(
     return table
 
 
-def test_decoding_slots_by_age() -> None:
+def test_decoding_slots_by_rank() -> None:
     table = filled(0, age=7, tokens=3, limit=9)
+    filled(1, age=5, tokens=3, limit=9, table=table)
     filled(2, age=4, tokens=3, limit=9, table=table)
-    assert table.by_age().tolist() == [2, 0]
+    assert table.by_rank().tolist() == [2, 1, 0]
+    table.priority[:] = [-1, 3, 0]
+    assert table.by_rank().tolist() == [0, 2, 1]
 
 
 def test_a_slot_is_due_until_planned_steps_reach_its_limit() -> None:
