@@ -37,7 +37,7 @@ def _ends_with(history: Any, end: int, ids: Any, first: int, count: int) -> bool
 
 @simd.device()
 def _ban(
-    logits: Any, start: int, bans: Any, at: int, history: Any, end: int, output: int, least: int
+    logits: Any, start: int, bans: Any, at: Any, history: Any, end: int, output: int, least: int
 ) -> None:
     """output: how many tokens have come, the last of them before history[end]."""
     while bans[at] != 0:

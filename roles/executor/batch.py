@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from itertools import islice
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from stretto.roles import messages as m
+from stretto.roles.executor.controls import ControlledRows, ControlUpdates, control_updates, controlled_rows
+from stretto.roles.executor.scoring import ScoredRows, Scores, scores_of
 from stretto.roles.executor.slots import HostSlots
 
 A = TypeVar("A")
@@ -83,18 +86,25 @@ class Sizes:
 class Batch(Generic[A]):
     """One step. `A` is `numpy.ndarray` on the host and `torch.Tensor` on the device."""
 
+    sizes: Sizes
+    scores: Scores | None
+    """What the host must know of `scored`."""
     updates: Updates[A]
     rows: Rows[A]
-    sizes: Sizes
+    control_updates: ControlUpdates[A] | None = None
+    controlled: ControlledRows[A] | None = None
+    scored: ScoredRows[A] | None = None
+    """The last three are there only where a request has controls or wants log-probabilities."""
 
     def move(self, upload: Callable[[Sequence[A]], Sequence[B]]) -> Batch[B]:
         """The same step with all its arrays taken somewhere else, at once."""
-        moved = upload([*self.updates, *self.rows])
-        split = len(self.updates)
-        return Batch(Updates(*moved[:split]), Rows(*moved[split:]), self.sizes)
+        parts: list[Any] = [self.updates, self.rows, self.control_updates, self.controlled, self.scored]
+        moved = iter(upload([array for part in parts if part is not None for array in part]))
+        made: list[Any] = [None if part is None else part._make(islice(moved, len(part))) for part in parts]
+        return Batch(self.sizes, self.scores, *made)
 
 
-def make_batch(plan: m.Plan, slots: HostSlots) -> Batch[np.ndarray]:
+def make_batch(plan: m.Plan, slots: HostSlots, vocabulary: int) -> Batch[np.ndarray]:
     """Apply a plan to the host's slot state and lay out its step.
 
     Raises RuntimeError for a plan that contradicts that state.
@@ -112,7 +122,16 @@ def make_batch(plan: m.Plan, slots: HostSlots) -> Batch[np.ndarray]:
         samples=len(rows.sampled_rows),
         width=-(-int(rows.kv_lengths.max(initial=1)) // slots.page_size),
     )
-    return Batch(updates, rows, sizes)
+    scores, scored = scores_of(plan, slots, rows.sampled_slots, vocabulary)
+    return Batch(
+        sizes,
+        scores,
+        updates,
+        rows,
+        control_updates(plan.admits),
+        controlled_rows(slots.kinds, rows.sampled_slots, rows.sampled_positions),
+        scored,
+    )
 
 
 def _updates(plan: m.Plan, slots: HostSlots) -> Updates[np.ndarray]:

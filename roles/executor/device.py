@@ -57,7 +57,9 @@ class Output(Protocol):
     host: np.ndarray
 
     def fetch(self, stream: Stream, event: Event) -> None:
-        """Bring to `host` what the work given to `stream` so far writes; `event` is done when it is there."""
+        """Bring to `host` what the work given to `stream` so far writes; `event` is done when it is there,
+        with all that was fetched before.
+        """
 
 
 class Device(Protocol):

@@ -173,7 +173,7 @@ class CudaDevice:
         return staging.unpack(buffer.device, arrays, starts)
 
     def output(self, count: int, dtype: torch.dtype) -> CudaOutput:
-        tensor = torch.zeros(count, dtype=dtype, device=self.torch_device)
+        tensor = torch.empty(count, dtype=dtype, device=self.torch_device)  # a fill would race with streams
         return CudaOutput(self._cuda, self._to_host, tensor)
 
     def check(self) -> None:

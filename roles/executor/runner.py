@@ -13,15 +13,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 
 from stretto.kernels.copy_pages import copy_pages
-from stretto.kernels.sample import sample
 from stretto.roles import messages as m
-from stretto.roles.executor.batch import Batch, Rows, make_batch
-from stretto.roles.executor.device import Device, Event, Output
+from stretto.roles.executor.batch import Batch, make_batch
+from stretto.roles.executor.control_state import ControlState
+from stretto.roles.executor.device import Device, Event
 from stretto.roles.executor.kv import KVCache
+from stretto.roles.executor.landing import Landing
 from stretto.roles.executor.models.interface import Context, Logits, Model
+from stretto.roles.executor.sampler import Sampler
+from stretto.roles.executor.scorer import Scorer
+from stretto.roles.executor.scoring import Scores
 from stretto.roles.executor.slots import SAMPLING, DeviceSlots, HostSlots
 
 IN_FLIGHT = 2
@@ -40,8 +45,9 @@ class Step:
     started: Event
     ended: Event
     landed: Event
-    """The tokens have reached the host."""
-    output: Output
+    """The results have reached the host."""
+    landing: Landing
+    scores: Scores | None
 
 
 class Runner:
@@ -61,8 +67,11 @@ class Runner:
     ) -> None:
         self._device, self._model, self._cache, self._wake = device, model, cache, wake
         self._slots, self._pages_per_slot = slots, pages_per_slot
-        self._outputs = deque(device.output(slots, torch.int32) for _ in range(IN_FLIGHT))
+        self._landings = deque(Landing(device, slots) for _ in range(IN_FLIGHT))
         self._state = DeviceSlots(slots, pages_per_slot, device.torch_device)
+        context = pages_per_slot * cache.keys.shape[2]
+        self._controls = ControlState(slots, model.vocab_size, context, device.torch_device)
+        self._sampler = Sampler(self._state, self._controls)
         self._stream = device.stream()
         self._steps: deque[Step] = deque()
         self.reset()
@@ -88,13 +97,13 @@ class Runner:
         """Queue a plan on the device. Raises RuntimeError when it contradicts what came before."""
         if not self.ready:
             raise RuntimeError(f"plan {plan.step} with {len(self._steps)} steps in flight")
-        batch = make_batch(plan, self._mirror)
-        step = self._step(plan, batch.sizes.samples)
+        batch = make_batch(plan, self._mirror, self._model.vocab_size)
+        step = self._step(plan, batch)
         moved = batch.move(partial(self._device.upload, self._stream))
         self._stream.record(step.started)
-        self._stream.submit(partial(self._execute, moved, step.output.tensor[: step.samples]))
+        self._stream.submit(partial(self._execute, moved, step.landing))
         self._stream.record(step.ended)
-        step.output.fetch(self._stream, step.landed)
+        step.landing.fetch(self._stream, step.landed, detailed=step.scores is not None)
         self._device.on_done(step.landed, self._wake)
         self._steps.append(step)
 
@@ -110,18 +119,21 @@ class Runner:
         """Finish what is in flight and end the device's threads."""
         self._device.close()
 
-    def _step(self, plan: m.Plan, samples: int) -> Step:
-        self._outputs.rotate()
+    def _step(self, plan: m.Plan, batch: Batch[np.ndarray]) -> Step:
+        self._landings.rotate()
+        if batch.scores is not None:
+            self._landings[0].reserve(batch.scores.size)
         started, ended, landed = (self._device.event() for _ in range(3))
         return Step(
             number=plan.step,
             cold=plan.cold,
-            samples=samples,
+            samples=batch.sizes.samples,
             queued=time.monotonic(),
             started=started,
             ended=ended,
             landed=landed,
-            output=self._outputs[0],
+            landing=self._landings[0],
+            scores=batch.scores,
         )
 
     def _result(self, step: Step) -> m.Result:
@@ -129,24 +141,28 @@ class Runner:
         waited = 0.0 if step.cold or self._last_ended is None else max(0.0, started - self._last_ended)
         self._last_ended = ended
         clock = m.Clock(queued=step.queued, started=started, ended=ended, idle=waited)
-        return m.Result(step=step.number, tokens=step.output.host[: step.samples].tobytes(), clock=clock)
+        tokens = step.landing.tokens.host[: step.samples].tobytes()
+        if step.scores is None:
+            return m.Result(step.number, tokens, clock)
+        return m.Result(step.number, tokens, clock, *step.scores.messages(step.landing.details.host))
 
     # What follows runs on the stream.
 
-    def _execute(self, batch: Batch[torch.Tensor], tokens: torch.Tensor) -> None:
+    def _execute(self, batch: Batch[torch.Tensor], landing: Landing) -> None:
         self._update_slots(batch)
         if len(batch.updates.copies):
             copy_pages(self._cache.keys, self._cache.values, batch.updates.copies)
         if batch.sizes.rows:
-            logits = self._forward(batch)
-            if batch.sizes.samples:
-                self._sample(logits(batch.rows.sampled_rows), batch.rows, tokens)
+            tokens = landing.tokens.tensor[: batch.sizes.samples]
+            self._sampler(self._forward(batch), batch, tokens, _scorer(batch, landing))
 
     def _update_slots(self, batch: Batch[torch.Tensor]) -> None:
         state, updates, sizes = self._state, batch.updates, batch.sizes
         if len(updates.slots):
             for name in SAMPLING:
                 getattr(state, name)[updates.slots] = getattr(updates, name)
+        if batch.control_updates is not None:
+            self._controls.admit(batch.control_updates)
         if len(updates.entries):
             slots, index, pages = updates.entries.unbind(1)
             state.table[slots, index] = pages.int()
@@ -164,17 +180,8 @@ class Runner:
         )
         return self._model(rows.ids, context, self._cache)
 
-    def _sample(self, logits: torch.Tensor, rows: Rows[torch.Tensor], tokens: torch.Tensor) -> None:
-        """Write tokens for the host, and for the next step: there -1, a failed row, becomes a valid id."""
-        state, slots = self._state, rows.sampled_slots
-        sample(
-            logits,
-            state.temperature[slots],
-            state.top_k[slots],
-            state.top_p[slots],
-            state.min_p[slots],
-            state.seed[slots],
-            rows.sampled_positions,
-            out=tokens,
-        )
-        state.last_token[slots] = tokens.clamp(min=0)
+
+def _scorer(batch: Batch[torch.Tensor], landing: Landing) -> Scorer | None:
+    if batch.scored is None or batch.scores is None:
+        return None
+    return Scorer(batch.scored, batch.scores.columns(landing.details.tensor, torch.float32))

@@ -13,19 +13,27 @@ import numpy as np
 import torch
 
 from stretto.roles import messages as m
+from stretto.roles.executor.controls import kinds_of
 
-NO_PAGE = -1
+NO_PAGE = NONE = -1
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
 """Columns of the device's state that an `Admit` fills."""
 
 
 class HostSlots:
-    """The host's mirror: lengths and block tables as they will be once every plan applied so far has run."""
+    """The host's mirror: lengths and block tables as they will be once every plan applied so far has run, and
+    what each slot wants beside tokens."""
 
     def __init__(self, slots: int, pages_per_slot: int, page_size: int) -> None:
         self.page_size = page_size
         self.lengths = np.zeros(slots, np.int64)
         """Tokens whose keys and values the slot's pages hold."""
+        self.kinds = np.zeros(slots, np.int32)
+        """The slot's controls, as in `kernels.apply_controls.State`."""
+        self.logprobs = np.full(slots, NONE, np.int32)
+        """Alternatives to report beside each sampled token's log-probability; NONE: not even that."""
+        self.prompt_logprobs = np.full(slots, NONE, np.int32)
+        """The same for the tokens of scored chunks."""
         self._page_counts = np.zeros(slots, np.int64)
         self._table = np.full((slots, pages_per_slot), NO_PAGE, np.int32)
 
@@ -36,10 +44,16 @@ class HostSlots:
             pages = np.frombuffer(admit.pages, np.int32)
             self.lengths[admit.slot] = admit.length
             self._page_counts[admit.slot] = len(pages)
+            self._want(admit.slot, admit.sampling)
             self._table[admit.slot] = NO_PAGE
             self._table[admit.slot, : len(pages)] = pages
             written.append(np.stack([np.full(len(pages), admit.slot), np.arange(len(pages)), pages], axis=1))
         return np.concatenate(written)
+
+    def _want(self, slot: int, sampling: m.Sampling) -> None:
+        self.kinds[slot] = kinds_of(sampling.controls)
+        self.logprobs[slot] = NONE if sampling.logprobs is None else sampling.logprobs
+        self.prompt_logprobs[slot] = NONE if sampling.prompt_logprobs is None else sampling.prompt_logprobs
 
     def grow(self, growth: np.ndarray) -> np.ndarray:
         """Append pages, int32 [n, 2]: (slot, page), in order. Returns the table entries as `admit` does."""

@@ -58,10 +58,18 @@ class Bench:
         admits: dict[int, m.Sampling] | None = None,
         copies: Sequence[tuple[int, int]] = (),
         cold: bool = False,
+        histories: dict[int, tuple[int, Sequence[int]]] | None = None,
+        scored: Sequence[tuple[int, int]] = (),
     ) -> m.Plan:
-        """The next plan: admits fresh slots, feeds chunks (slot, ids, samples), grows tables as needed."""
+        """The next plan: admits fresh slots, feeds chunks (slot, ids, samples), grows tables as needed.
+
+        histories: for admitted slots, their prompt's length, and all ids of their sequence.
+        """
         self.steps += 1
-        admitted = [m.Admit(slot, 0, b"", sampling) for slot, sampling in (admits or {}).items()]
+        known = {slot: (length, int32(ids)) for slot, (length, ids) in (histories or {}).items()}
+        admitted = [
+            m.Admit(slot, 0, b"", sampling, *known.get(slot, ())) for slot, sampling in (admits or {}).items()
+        ]
         for slot in admits or ():
             self.lengths[slot], self.pages[slot] = 0, []
         growth = [pair for slot, ids, _ in chunks for pair in self._extend(slot, len(ids))]
@@ -75,6 +83,7 @@ class Bench:
             decodes=int32(list(decodes)),
             copies=int32(list(copies)),
             cold=cold,
+            scored=int32(list(scored)),
         )
 
     def _extend(self, slot: int, count: int) -> Iterator[tuple[int, int]]:
@@ -92,6 +101,19 @@ class Bench:
         assert len(results) == 1
         return results[0]
 
+    def run_ahead(self, plans: Sequence[dict[str, Any]]) -> list[m.Result]:
+        """Launch plans, each before the result of the one before it is read; returns all results."""
+        results: list[m.Result] = []
+        for wanted, plan in enumerate([*plans, None]):
+            if plan is not None:
+                self.runner.launch(self.plan(**plan))
+            while len(results) < wanted:
+                if not (new := self.runner.collect()):
+                    self.landed.wait()
+                    self.landed.clear()
+                results += new
+        return results
+
     def step(self, *args: Any, **kwargs: Any) -> list[int]:
         """Run one plan to its end and return its tokens."""
         self.runner.launch(self.plan(*args, **kwargs))
@@ -103,13 +125,14 @@ class Bench:
         """`count` tokens for each prompt, all at once, prompts fed in chunks, in slots 0, 1, 2 ..."""
         slots = range(len(prompts))
         wanted = {slot: m.Sampling(**sampling) for slot in slots}
+        histories = {slot: (len(prompts[slot]), prompts[slot]) for slot in slots}
         tokens: list[list[int]] = [[] for _ in slots]
         at = [0 for _ in slots]
         while any(len(out) < count for out in tokens):
             parts = [(s, prompts[s][at[s] : at[s] + chunk]) for s in slots if at[s] < len(prompts[s])]
             chunks = [(s, ids, at[s] + len(ids) == len(prompts[s])) for s, ids in parts]
             decodes = [s for s in slots if at[s] == len(prompts[s]) and len(tokens[s]) < count]
-            new = iter(self.step(chunks, decodes, admits=wanted))
+            new = iter(self.step(chunks, decodes, admits=wanted, histories=histories))
             wanted = {}
             for slot, ids, _ in chunks:
                 at[slot] += len(ids)

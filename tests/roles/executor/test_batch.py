@@ -30,7 +30,7 @@ def test_chunks_come_first_and_decodes_follow_at_their_lengths(slots: HostSlots)
         chunk_ids=int32(11, 12, 13, 21),
         decodes=int32(2),
     )
-    batch = make_batch(plan, slots)
+    batch = make_batch(plan, slots, 100)
     rows = batch.rows
     assert rows.ids.tolist() == [11, 12, 13, 21, 0]
     assert rows.positions.tolist() == [0, 1, 2, 3, 4]
@@ -47,7 +47,7 @@ def test_chunks_come_first_and_decodes_follow_at_their_lengths(slots: HostSlots)
 
 
 def test_array_types_are_those_the_kernels_take(slots: HostSlots) -> None:
-    batch = make_batch(m.Plan(step=1, admits=[admit(0, 1, [0])], decodes=int32(0)), slots)
+    batch = make_batch(m.Plan(step=1, admits=[admit(0, 1, [0])], decodes=int32(0)), slots, 100)
     types = [array.dtype.name for array in batch.rows]
     assert types == ["int32", "int32", "int64", "int64", "int32", "int32", "int64", "int64", "int64"]
     types = [array.dtype.name for array in batch.updates]
@@ -56,12 +56,12 @@ def test_array_types_are_those_the_kernels_take(slots: HostSlots) -> None:
 
 def test_sampling_parameters_keep_the_bits_of_the_seed(slots: HostSlots) -> None:
     sampling = m.Sampling(temperature=0.5, top_k=3, top_p=0.25, min_p=0.125, seed=2**64 - 2)
-    updates = make_batch(m.Plan(step=1, admits=[admit(3, 0, [], sampling)]), slots).updates
+    updates = make_batch(m.Plan(step=1, admits=[admit(3, 0, [], sampling)]), slots, 100).updates
     assert [column.tolist() for column in updates[:6]] == [[3], [0.5], [3], [0.25], [0.125], [-2]]
 
 
 def test_a_plan_without_rows_is_a_step_without_rows(slots: HostSlots) -> None:
-    batch = make_batch(m.Plan(step=1, copies=int32([4, 2])), slots)
+    batch = make_batch(m.Plan(step=1, copies=int32([4, 2])), slots, 100)
     assert batch.updates.copies.tolist() == [[4, 2]]
     assert (batch.sizes.rows, batch.sizes.samples) == (0, 0)
     assert batch.rows.query_starts.tolist() == [0]
@@ -75,7 +75,7 @@ def test_a_slot_may_be_admitted_and_grow_in_one_plan(slots: HostSlots) -> None:
         chunks=int32([0, 3, 0]),
         chunk_ids=int32(1, 2, 3),
     )
-    batch = make_batch(plan, slots)
+    batch = make_batch(plan, slots, 100)
     assert batch.updates.entries.tolist() == [[0, 0, 1], [0, 1, 6]]
     assert batch.rows.cells.tolist() == [2, 3, 12]
 
@@ -83,11 +83,11 @@ def test_a_slot_may_be_admitted_and_grow_in_one_plan(slots: HostSlots) -> None:
 def test_a_plan_that_contradicts_itself_is_refused(slots: HostSlots) -> None:
     plan = m.Plan(step=4, admits=[admit(0, 0, [1])], chunks=int32([0, 2, 1]), chunk_ids=int32(5))
     with pytest.raises(RuntimeError, match="plan 4 has 1 chunk ids for 2 rows"):
-        make_batch(plan, slots)
+        make_batch(plan, slots, 100)
 
 
 def test_moving_hands_over_all_arrays_at_once(slots: HostSlots) -> None:
-    batch = make_batch(m.Plan(step=1, admits=[admit(0, 1, [0])], decodes=int32(0)), slots)
+    batch = make_batch(m.Plan(step=1, admits=[admit(0, 1, [0])], decodes=int32(0)), slots, 100)
     calls: list[int] = []
 
     def upload(arrays: Any) -> list[bytes]:

@@ -123,22 +123,8 @@ def run_ahead(bench: Any, prompts: list[list[int]], count: int) -> list[list[int
     """Tokens of each prompt, every step launched before the result of the one before it is read."""
     slots = list(range(len(prompts)))
     chunks = [(slot, prompts[slot], True) for slot in slots]
-    bench.runner.launch(bench.plan(chunks, admits=dict.fromkeys(slots, GREEDY)))
-    results = []
-    for _ in range(count - 1):
-        bench.runner.launch(bench.plan(decodes=slots))
-        while not (new := bench.runner.collect()):
-            bench.landed.wait()
-            bench.landed.clear()
-        results += new
-        while not bench.runner.ready:
-            bench.landed.wait()
-            bench.landed.clear()
-            results += bench.runner.collect()
-    while len(results) < count:
-        bench.landed.wait()
-        bench.landed.clear()
-        results += bench.runner.collect()
+    first = {"chunks": chunks, "admits": dict.fromkeys(slots, GREEDY)}
+    results = bench.run_ahead([first, *[{"decodes": slots}] * (count - 1)])
     assert [result.step for result in results] == list(range(1, count + 1))
     return np.array([np.frombuffer(result.tokens, np.int32) for result in results]).T.tolist()
 

@@ -1,0 +1,61 @@
+"""From logits to tokens, on the compute stream."""
+
+from __future__ import annotations
+
+import torch
+
+from stretto.kernels.sample import sample
+from stretto.roles.executor.batch import Batch, Rows
+from stretto.roles.executor.control_state import ControlState
+from stretto.roles.executor.models.interface import Logits
+from stretto.roles.executor.scorer import Scorer
+from stretto.roles.executor.slots import DeviceSlots
+
+
+class Sampler:
+    """Samples by the slots' parameters and controls, and leaves in their state what the next step needs."""
+
+    def __init__(self, slots: DeviceSlots, controls: ControlState) -> None:
+        self._slots, self._controls = slots, controls
+
+    def __call__(
+        self, logits: Logits, batch: Batch[torch.Tensor], tokens: torch.Tensor, scorer: Scorer | None
+    ) -> None:
+        """Write the sampled rows' tokens, int32 [S], and what the scorer is there for.
+
+        Log-probabilities are those of the logits as they come, before any controls.
+        """
+        if batch.sizes.samples:
+            self._sample_rows(logits(batch.rows.sampled_rows), batch, tokens, scorer)
+        if scorer is not None:
+            scorer.score_chunks(logits)
+
+    def _sample_rows(
+        self, logits: torch.Tensor, batch: Batch[torch.Tensor], tokens: torch.Tensor, scorer: Scorer | None
+    ) -> None:
+        controlled = batch.controlled
+        kept = None if scorer is None else scorer.keep(logits, changing=controlled is not None)
+        if controlled is not None:
+            self._controls.apply(logits, controlled)
+        new = self._sample(logits, batch.rows, tokens)
+        if controlled is not None:
+            self._controls.count(new, controlled)
+        if scorer is not None and kept is not None:
+            scorer.score_sampled(kept, tokens)
+
+    def _sample(self, logits: torch.Tensor, rows: Rows[torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
+        """Write tokens for the host; return those for the next step, where -1, a failed row, is an id."""
+        state, slots = self._slots, rows.sampled_slots
+        sample(
+            logits,
+            state.temperature[slots],
+            state.top_k[slots],
+            state.top_p[slots],
+            state.min_p[slots],
+            state.seed[slots],
+            rows.sampled_positions,
+            out=tokens,
+        )
+        new = tokens.clamp(min=0)
+        state.last_token[slots] = new
+        return new
