@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from stretto.roles import messages as m
 from stretto.roles.actor import Role
 from stretto.roles.tokenizer.chat import load_template
 from stretto.roles.tokenizer.core import Core
-from stretto.roles.tokenizer.lane import Lane
+from stretto.roles.tokenizer.lane import Lane, Outcome, Task
 from stretto.roles.tokenizer.refusal import Refused
 from stretto.roles.tokenizer.sockets import Mailbox, Outbox
 from stretto.roles.tokenizer.vocabulary import load_vocabulary
@@ -29,6 +30,7 @@ _decoder: msgspec.msgpack.Decoder[m.ToTokenizer] = msgspec.msgpack.Decoder(m.ToT
 class Tokenizer(Role):
     """Receives `Submit` and `Cancel`; sends `Request` and `Abort` to the scheduler, `Rejected` to a gateway.
 
+    `Tokenize` and `Detokenize` it answers itself.
     While the ring to the scheduler is full it leaves messages in the mailbox, so that gateways feel it.
     A cancel cannot overtake its request: both go through this loop, in order.
     """
@@ -40,7 +42,7 @@ class Tokenizer(Role):
         model_dir = Path(ctx.config.model_dir)
         vocabulary = load_vocabulary(model_dir, ctx.config.max_model_len)
         self._core = Core(vocabulary, load_template(model_dir))
-        self._lane = Lane(self._attempt, ctx.wake)
+        self._lane = Lane(self._work, ctx.wake)
         self._scheduler = ctx.sender("scheduler.0")
         self._zmq = zmq.Context()
         gateways = range(ctx.config.gateways)
@@ -82,44 +84,40 @@ class Tokenizer(Role):
                     self._abort(uid)
             case _ if not 0 <= message.gateway < len(self._gateways):
                 self.ctx.log.warning("dropped request %d of unknown gateway %d", message.uid, message.gateway)
-            case m.Tokenize() | m.Detokenize():
-                self._reply(message.gateway, self._convert(message))
-            case m.Submit() if len(data) > BYTES_PER_TURN:
+            case _ if len(data) > BYTES_PER_TURN:
                 self._lane.add(message)
-            case m.Submit():
-                self._settle(message, self._attempt(message))
+            case _:
+                self._settle(message, self._work(message))
 
-    def _attempt(self, message: m.Submit) -> list[m.Request] | m.Fault:
+    def _work(self, task: Task) -> Outcome:
         try:
-            return self._core.prepare(message)
+            match task:
+                case m.Submit():
+                    return self._core.prepare(task)
+                case m.Tokenize():
+                    return self._core.tokenize(task)
+                case m.Detokenize():
+                    return self._core.detokenize(task)
         except Refused as refused:
-            return refused.fault
+            return m.Rejected(task.uid, refused.fault)
 
-    def _convert(self, message: m.Tokenize | m.Detokenize) -> m.ToGateway:
-        try:
-            if isinstance(message, m.Detokenize):
-                return m.Detokenized(message.uid, self._core.detokenize(message))
-            ids, entries = self._core.tokenize(message)
-            return m.Tokenized(message.uid, ids, entries, self._core.context)
-        except Refused as refused:
-            return m.Rejected(message.uid, refused.fault)
-
-    def _settle(self, message: m.Submit, outcome: list[m.Request] | m.Fault, cancelled: bool = False) -> None:
-        """Send a request to the scheduler, or the reason against it to its gateway."""
-        if isinstance(outcome, m.Fault):
-            self.ctx.meter.add("prompts_rejected_total")
-            self._reply(message.gateway, m.Rejected(message.uid, outcome))
+    def _settle(self, task: Task, outcome: Outcome, cancelled: Sequence[int] = ()) -> None:
+        """Send requests to the scheduler, or the answer to the gateway."""
+        if not isinstance(outcome, list):
+            self._reply(task.gateway, outcome)
             return
         self.ctx.meter.add("prompts_total")
         for request in outcome:
             self._scheduler.send(_encoder.encode(request))
-            if cancelled:
-                self._abort(request.uid)
+        for uid in cancelled:
+            self._abort(uid)
 
     def _abort(self, uid: int) -> None:
         self._scheduler.send(_encoder.encode(m.Abort(uid)))
 
     def _reply(self, gateway: int, message: m.ToGateway) -> None:
+        if isinstance(message, m.Rejected):
+            self.ctx.meter.add("prompts_rejected_total")
         if not self._gateways[gateway].send(_encoder.encode(message)):
             self.ctx.log.warning("gateway %d takes no messages: dropped %s", gateway, type(message).__name__)
 

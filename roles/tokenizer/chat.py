@@ -117,7 +117,7 @@ class ChatTemplate:
                 "continue_final_message",
             )
         content = turns[-1].get("content") if turns else None
-        if not isinstance(content, str) or not content.strip():
+        if not isinstance(content, str):
             raise Refused("There is no final message to continue.", "continue_final_message")
         turns = [*turns[:-1], turns[-1] | {"content": content + _END}]
         text = self._render(template, turns, False, extra)

@@ -50,7 +50,7 @@ def _follower(request: Request, choice: int) -> Request:
         sampling=replace(sampling, seed=choice_seed(sampling.seed, choice), prompt_logprobs=None),
         output=replace(
             output,
-            prompt_ids=output.prompt_ids if output.echo else b"",
+            prompt_ids=output.prompt_ids if output.echo and output.prompt_text is None else b"",
             return_prompt_ids=False,
             prompt_logprobs=None,
         ),

@@ -25,9 +25,8 @@ def resolve_controls(
     allowed = params.allowed_token_ids
     check_ids((token for token, _ in bias), size, "logit_bias")
     if allowed is not None:
-        if not allowed:
-            raise Refused("allowed_token_ids is empty: then no token could follow.", "allowed_token_ids")
         check_ids(allowed, size, "allowed_token_ids")
+    bad_words = _bad_words(params.bad_words, encode)
     controls = Controls(
         presence_penalty=params.presence_penalty,
         frequency_penalty=params.frequency_penalty,
@@ -35,11 +34,23 @@ def resolve_controls(
         bias_ids=int32(token for token, _ in bias),
         bias_values=array("f", (value for _, value in bias)).tobytes(),
         allowed_ids=int32(sorted(set(allowed or ()))),
-        bad_words=_bad_words(params.bad_words, encode),
-        min_tokens=params.min_tokens,
+        bad_words=bad_words,
+        min_tokens=params.min_tokens if stop_ids else 0,
         min_tokens_ids=int32(stop_ids) if params.min_tokens else b"",
     )
+    if allowed is not None:
+        _check_choice(allowed, controls)
     return None if controls == Controls() else controls
+
+
+def _check_choice(allowed: Sequence[int], controls: Controls) -> None:
+    """Raise `Refused` where nothing is left of the allowed ids to sample."""
+    banned = array(
+        "i", controls.min_tokens_ids + b"".join(word for word in controls.bad_words if len(word) == 4)
+    )
+    if set(allowed) <= set(banned):
+        why = "is empty" if not allowed else "has only ids that min_tokens or bad_words forbid"
+        raise Refused(f"allowed_token_ids {why}: no token could follow.", "allowed_token_ids")
 
 
 def check_ids(ids: Iterable[int], size: int, param: str) -> None:
@@ -55,22 +66,28 @@ def int32(ids: Iterable[int]) -> bytes:
 
 
 def _bad_words(words: Sequence[str], encode: Encode) -> tuple[bytes, ...]:
-    """Every way a word may come: at the beginning of a text, and after a space, as in vLLM."""
+    """Every way a word may come: at the beginning of a text, and after a space."""
     if len(words) > MAX_BAD_WORDS:
         raise Refused(f"bad_words may have {MAX_BAD_WORDS} entries, not {len(words)}.", "bad_words")
     found: dict[bytes, None] = {}
     for word in words:
         check_text(word, "bad_words")
-        if not word.strip() or len(word) > MAX_BAD_WORD_CHARS:
+        if not 0 < len(word) <= MAX_BAD_WORD_CHARS:
             raise Refused(
                 f"bad_words has {word[:20]!r}: a word has 1 to {MAX_BAD_WORD_CHARS} characters.", "bad_words"
             )
-        bare, spaced = encode(word.lstrip()), encode(" " + word.lstrip())
-        found[int32(bare)] = None
-        # A tokenizer that writes the space as a token of its own bans the same ids after it anyway.
-        if spaced and (not bare or spaced[0] != bare[0]) and len(spaced) == len(bare):
-            found[int32(spaced)] = None
-    found.pop(b"", None)
-    if words and not found:
-        raise Refused("bad_words has nothing that the tokenizer knows.", "bad_words")
+        found |= dict.fromkeys(map(int32, _spellings(word, encode)))
     return tuple(found)
+
+
+def _spellings(word: str, encode: Encode) -> list[list[int]]:
+    """The word's ids without and with a space before it; both are vLLM's.
+
+    vLLM takes the second only where it is as long as the first. Here it is left out only where the first
+    bans it anyway, so that " Strawberry" of one token is banned although "Strawberry" has two.
+    """
+    word = word.lstrip() or word
+    bare, spaced = encode(word), encode(" " + word)
+    if not bare:
+        raise Refused(f"bad_words has {word!r}, which the tokenizer does not know.", "bad_words")
+    return [bare] if spaced[-len(bare) :] == bare else [bare, spaced]

@@ -5,7 +5,17 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 
-from stretto.roles.messages import Beams, Detokenize, Output, Request, SamplingParams, Submit, Tokenize
+from stretto.roles.messages import (
+    Beams,
+    Detokenize,
+    Detokenized,
+    Output,
+    Request,
+    SamplingParams,
+    Submit,
+    Tokenize,
+    Tokenized,
+)
 from stretto.roles.tokenizer.chat import ChatTemplate
 from stretto.roles.tokenizer.choices import choice_count, split
 from stretto.roles.tokenizer.controls import check_ids, int32, resolve_controls
@@ -46,9 +56,12 @@ class Core:
         check_stop_strings(params.stop)
         stop_ids, silent = resolve_stops(params, self._vocabulary.eos, self._vocabulary.size)
         controls = resolve_controls(
-            params, tuple(dict.fromkeys(self._vocabulary.eos + stop_ids)), self._vocabulary.size, self._plain
+            params,
+            tuple(dict.fromkeys(self._vocabulary.eos + stop_ids)),
+            self._vocabulary.size,
+            self._bad_word,
         )
-        ids = submit.prompt if isinstance(submit.prompt, list) else self._encode(submit, params.max_tokens)
+        ids = submit.prompt if isinstance(submit.prompt, list) else self._encode(submit)
         self._check(ids, params.max_tokens, param)
         prompt = int32(ids)
         request = Request(
@@ -66,32 +79,31 @@ class Core:
         )
         return split(request, choice_count(params))
 
-    def tokenize(self, message: Tokenize) -> tuple[list[int], list[str]]:
-        """Ids of a text or a conversation, and each one's own entry in the vocabulary."""
-        ids = self._encode(message, None)
-        return ids, [self._vocabulary.entry(token) for token in ids]
+    def tokenize(self, message: Tokenize) -> Tokenized:
+        """Ids of a text or a conversation, however many, and each one's entry in the vocabulary."""
+        ids = self._encode(message)
+        entries = [self._vocabulary.entry(token) for token in ids]
+        return Tokenized(message.uid, ids, entries, self._vocabulary.context)
 
-    def detokenize(self, message: Detokenize) -> str:
+    def detokenize(self, message: Detokenize) -> Detokenized:
         """Text of the ids, special tokens included."""
         check_ids(message.token_ids, self._vocabulary.size, "tokens")
-        return self._vocabulary.decode(message.token_ids)
+        return Detokenized(message.uid, self._vocabulary.decode(message.token_ids))
 
-    @property
-    def context(self) -> int:
-        """Tokens that prompt and output may have together."""
-        return self._vocabulary.context
+    def _bad_word(self, text: str) -> list[int]:
+        return self._ids(text, False, "bad_words")
 
-    def _plain(self, text: str) -> list[int]:
-        return self._vocabulary.encode(text, add_special_tokens=False)
-
-    def _encode(self, message: Submit | Tokenize, max_tokens: int | None) -> list[int]:
+    def _encode(self, message: Submit | Tokenize) -> list[int]:
         param, special = _prompt_param(message), message.add_special_tokens
-        text = message.prompt if isinstance(message.prompt, str) else self._render(message)
+        text = str(message.prompt or "") if message.messages is None else self._render(message)
         check_text(text, param)
         if isinstance(message, Submit):
-            self._check_length(text, max_tokens, param)
+            self._check_length(text, message.params.max_tokens, param)
+        return self._ids(text, message.messages is None if special is None else special, param)
+
+    def _ids(self, text: str, special: bool, param: str) -> list[int]:
         try:
-            return self._vocabulary.encode(text, message.messages is None if special is None else special)
+            return self._vocabulary.encode(text, special)
         except Exception as error:  # e.g. a character that a vocabulary without an unknown token lacks
             raise Refused(f"The tokenizer cannot encode this text: {error}.", param) from error
 
@@ -107,7 +119,7 @@ class Core:
         """Refuse a text whose length alone shows that it cannot fit; see `bound`."""
         if self._vocabulary.bound is not None:
             least = self._vocabulary.bound.least_tokens(text)
-            if least >= self._vocabulary.context:
+            if least + _room(max_tokens) > self._vocabulary.context:
                 raise context_exceeded(self._vocabulary.context, least, max_tokens, param, floor=True)
 
     def _check(self, ids: list[int], max_tokens: int | None, param: str) -> None:
@@ -117,13 +129,19 @@ class Core:
         if min(ids) < 0 or max(ids) >= size:
             wrong = next(token for token in ids if not 0 <= token < size)
             raise Refused(f"The prompt has token id {wrong}, but ids run from 0 to {size - 1}.", param)
-        wanted = 1 if max_tokens is None else max_tokens
-        if len(ids) + wanted > self._vocabulary.context:
+        if len(ids) + _room(max_tokens) > self._vocabulary.context:
             raise context_exceeded(self._vocabulary.context, len(ids), max_tokens, param)
+
+
+def _room(max_tokens: int | None) -> int:
+    """Tokens of the output that must fit: all that are asked for, else one."""
+    return 1 if max_tokens is None else max_tokens
 
 
 def _output(submit: Submit, prompt: bytes, ids: Sequence[int]) -> Output:
     params = submit.params
+    text = submit.prompt if submit.echo and isinstance(submit.prompt, str) else None
+    decoded = submit.echo and text is None
     return Output(
         gateway=submit.gateway,
         stream=submit.stream,
@@ -131,14 +149,13 @@ def _output(submit: Submit, prompt: bytes, ids: Sequence[int]) -> Output:
         include_stop=params.include_stop_str_in_output,
         skip_special=params.skip_special_tokens,
         context_ids=int32(ids[-CONTEXT_IDS:]),
-        prompt_ids=prompt
-        if submit.echo_prompt_ids or submit.echo or params.prompt_logprobs is not None
-        else b"",
+        prompt_ids=prompt if submit.echo_prompt_ids or decoded or params.prompt_logprobs is not None else b"",
         return_prompt_ids=submit.echo_prompt_ids,
         echo=submit.echo,
         min_tokens=params.min_tokens,
         logprobs=params.logprobs,
         prompt_logprobs=params.prompt_logprobs,
+        prompt_text=text,
     )
 
 

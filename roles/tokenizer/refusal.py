@@ -30,8 +30,9 @@ def context_exceeded(
     `max_tokens`.
     """
     prompt_text = f"{'at least ' if floor else ''}{prompt}"
-    if wanted is None or prompt + 1 > context:
-        asked = f"your prompt has {prompt_text} tokens and needs room for at least one more"
+    if wanted is None or prompt + min(wanted, 1) > context:
+        room = "" if wanted == 0 else " and needs room for at least one more"
+        asked = f"your prompt has {prompt_text} tokens{room}"
         advice = "Shorten the prompt."
     else:
         asked = (

@@ -83,7 +83,7 @@ class Bench:
             await self.out.send(message if isinstance(message, bytes) else encode(message))
 
     async def rejected(self):
-        """The next rejection that the gateway gets: what was sent before it has been handled."""
+        """The next answer that the gateway gets: what was sent before it has been handled."""
         return msgspec.msgpack.decode(await self.inbox.recv(), type=m.ToGateway)
 
 
@@ -178,13 +178,13 @@ def test_a_long_prompt_does_not_hold_up_the_others_and_its_cancel_follows_it(ben
 
     async def play():
         async with bench:
-            attempt = bench.role._lane._prepare
+            work = bench.role._lane._work
 
-            def slowly(message):
+            def slowly(task):
                 gate.wait()
-                return attempt(message)
+                return work(task)
 
-            bench.role._lane._prepare = slowly
+            bench.role._lane._work = slowly
             padding = {"x": "y" * BYTES_PER_TURN}
             await bench.send(m.Submit(1, 1, 0.0, m.SamplingParams(), "a", template_kwargs=padding))
             await bench.send(m.Cancel(1), submit(2, "a"), m.Cancel(3), bad(4))
@@ -196,3 +196,30 @@ def test_a_long_prompt_does_not_hold_up_the_others_and_its_cancel_follows_it(ben
     asyncio.run(play())
     second, stranger, first, abort = bench.ctx.ring.sent
     assert (second.uid, stranger, first.uid, abort) == (2, m.Abort(3), 1, m.Abort(1))
+
+
+def test_every_choice_is_a_request_and_a_cancel_is_for_one(bench):
+    async def play():
+        async with bench:
+            await bench.send(m.Submit(1, 1, 0.0, m.SamplingParams(n=2), "a"), m.Cancel(2), bad(9))
+            await bench.rejected()
+
+    asyncio.run(play())
+    first, second, abort = bench.ctx.ring.sent
+    assert (first.uid, first.leader, second.uid, second.leader, abort) == (1, None, 2, 1, m.Abort(2))
+    assert bench.ctx.meter["prompts_total"] == 1
+
+
+@pytest.mark.parametrize("padding", ["", "y" * BYTES_PER_TURN])
+def test_texts_and_ids_are_converted_for_the_gateway_alone_also_when_long(bench, padding):
+    async def play():
+        async with bench:
+            await bench.send(m.Tokenize(1, 1, "a ab", template_kwargs={"x": padding}))
+            assert await bench.rejected() == m.Tokenized(1, [97, 257], ["a", "Ġab"], 32)
+            await bench.send(m.Detokenize(2, 1, [97, 257]), m.Detokenize(3, 1, [264]))
+            assert await bench.rejected() == m.Detokenized(2, "a ab")
+            answer = await bench.rejected()
+            assert (answer.uid, answer.fault.param) == (3, "tokens")
+
+    asyncio.run(play())
+    assert bench.ctx.ring.sent == []

@@ -95,3 +95,42 @@ def test_the_template_comes_from_the_config_or_its_default_entry_or_the_file(sma
     assert load_template(small_dir).render([], True, {}) == "named </s>"
     (small_dir / "chat_template.jinja").write_text("filé", encoding="utf-8")
     assert load_template(small_dir).render([], True, {}) == "filé"
+
+
+CHATML = TEMPLATES["chatml"]
+TRIMMED = CHATML.replace("message['content']", "(message['content'] | trim)")
+FINALS = ["Yes, be", "Yes, be ", " \n Yes", "", "<|im_end|>\n"]
+
+
+@pytest.mark.parametrize("template", [CHATML, TRIMMED, "{{ messages[-1].content }}</s>"])
+@pytest.mark.parametrize("final", FINALS)
+def test_a_final_message_is_left_open_as_transformers_does(small_dir, template, final):
+    turns = [*TURNS, {"role": "assistant", "content": final}]
+    reference = PreTrainedTokenizerFast(tokenizer_file=str(small_dir / "tokenizer.json"), **TOKENS)
+    expected = reference.apply_chat_template(
+        turns, chat_template=template, tokenize=False, continue_final_message=True
+    )
+    assert ChatTemplate(template, TOKENS).render(turns, False, {}, True) == expected
+    assert turns[-1]["content"] == final
+
+
+def test_the_embedded_models_final_message_is_left_open(model_dir):
+    turns = [{"role": "user", "content": "Name a colour."}, {"role": "assistant", "content": "The colour "}]
+    text = load_template(model_dir).render(turns, False, {}, True)
+    assert text.endswith("<|im_start|>assistant\nThe colour ")
+
+
+@pytest.mark.parametrize(
+    ("template", "turns", "generate", "why"),
+    [
+        (CHATML, TURNS, True, "set one of them to false"),
+        (CHATML, [], False, "no final message"),
+        (CHATML, [{"role": "assistant", "content": None}], False, "no final message"),
+        ("{{ messages | length }}", TURNS, False, "changes the final message"),
+        ("{{ messages[-1].content | upper }}", TURNS, False, "changes the final message"),
+    ],
+)
+def test_a_final_message_that_cannot_be_continued_is_refused(template, turns, generate, why):
+    with pytest.raises(Refused, match=why) as refused:
+        ChatTemplate(template, TOKENS).render(turns, generate, {}, True)
+    assert refused.value.fault.param == "continue_final_message"

@@ -3,12 +3,12 @@ import threading
 
 import pytest
 
-from stretto.roles.messages import Fault, SamplingParams, Submit
-from stretto.roles.tokenizer.lane import Lane, Prepared
+from stretto.roles.messages import Detokenize, Detokenized, SamplingParams, Submit
+from stretto.roles.tokenizer.lane import Done, Lane
 
 
-def submit(uid):
-    return Submit(uid, 0, 0.0, SamplingParams())
+def submit(uid, **params):
+    return Submit(uid, 0, 0.0, SamplingParams(**params))
 
 
 class Bench:
@@ -16,13 +16,13 @@ class Bench:
 
     def __init__(self):
         self.gate, self._woken = threading.Semaphore(0), asyncio.Event()
-        self.lane = Lane(self._prepare, self._woken.set)
+        self.lane = Lane(self._work, self._woken.set)
 
-    def _prepare(self, message):
+    def _work(self, task):
         self.gate.acquire()
-        if message.uid < 0:
+        if task.uid < 0:
             raise ZeroDivisionError
-        return Fault(400, str(message.uid))
+        return Detokenized(task.uid, "done")
 
     async def next(self):
         while (done := self.lane.take()) is None:
@@ -31,7 +31,7 @@ class Bench:
         return done
 
 
-def test_requests_are_prepared_one_after_the_other():
+def test_tasks_are_done_one_after_the_other():
     async def play():
         bench = Bench()
         assert bench.lane.take() is None
@@ -40,11 +40,11 @@ def test_requests_are_prepared_one_after_the_other():
         bench.lane.add(submit(2))
         assert bench.lane.full
         bench.gate.release()
-        assert await bench.next() == Prepared(submit(1), Fault(400, "1"), False)
+        assert await bench.next() == Done(submit(1), Detokenized(1, "done"), [])
         assert not bench.lane.full
         assert bench.lane.take() is None
         bench.gate.release()
-        assert (await bench.next()).message.uid == 2
+        assert (await bench.next()).task.uid == 2
 
     asyncio.run(play())
 
@@ -58,7 +58,29 @@ def test_a_cancel_is_kept_for_its_request_only():
         assert bench.lane.cancel(1)
         assert not bench.lane.cancel(2)
         bench.gate.release(2)
-        assert [(await bench.next()).cancelled, (await bench.next()).cancelled] == [True, False]
+        assert [(await bench.next()).cancelled, (await bench.next()).cancelled] == [[1], []]
+
+    asyncio.run(play())
+
+
+def test_a_cancel_is_kept_for_each_choice_of_a_request():
+    async def play():
+        bench = Bench()
+        bench.lane.add(submit(1, n=2, best_of=3))
+        assert [bench.lane.cancel(uid) for uid in (0, 3, 2, 4)] == [False, True, True, False]
+        bench.gate.release()
+        assert (await bench.next()).cancelled == [3, 2]
+
+    asyncio.run(play())
+
+
+def test_only_requests_are_cancelled():
+    async def play():
+        bench = Bench()
+        bench.lane.add(Detokenize(1, 0, []))
+        assert not bench.lane.cancel(1)
+        bench.gate.release()
+        assert (await bench.next()).cancelled == []
 
     asyncio.run(play())
 
