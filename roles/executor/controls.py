@@ -72,8 +72,11 @@ class _New(NamedTuple):
     slot: int
     controls: m.Controls
     kinds: int
+    prompt_length: int
     prompt: np.ndarray
+    """int32: its ids, or none where the controls do not look back."""
     output: np.ndarray
+    """The same of the output so far."""
 
 
 def kinds_of(controls: m.Controls | None) -> int:
@@ -98,7 +101,7 @@ def control_updates(admits: Iterable[m.Admit]) -> ControlUpdates[np.ndarray] | N
     return ControlUpdates(
         slots=_slots(news),
         kinds=np.array([new.kinds for new in news], np.int32),
-        prompt_lengths=np.array([len(new.prompt) for new in news], np.int32),
+        prompt_lengths=np.array([new.prompt_length for new in news], np.int32),
         min_tokens=np.array([each.min_tokens for each in controls], np.int32),
         presence=np.array([each.presence_penalty for each in controls], np.float32),
         frequency=np.array([each.frequency_penalty for each in controls], np.float32),
@@ -130,9 +133,9 @@ def _new(admit: m.Admit) -> _New | None:
     if controls is None or not kinds:
         return None
     history, length = _ids(admit.history), admit.prompt_length
-    if len(history) < length:
-        raise RuntimeError(f"slot {admit.slot} has controls, but the ids of its prompt are not known")
-    return _New(admit.slot, controls, kinds, history[:length], history[length:])
+    if len(history) < length and (kinds & PENALTIES or controls.bad_words):
+        raise RuntimeError(f"the controls of slot {admit.slot} look back, but its tokens are not known")
+    return _New(admit.slot, controls, kinds, length, history[:length], history[length:])
 
 
 def _bans(controls: m.Controls) -> np.ndarray:
@@ -160,7 +163,7 @@ def _pairs(owned: Iterable[tuple[int, np.ndarray]]) -> np.ndarray:
 def _past(news: Sequence[_New]) -> np.ndarray:
     """(slot, position, id) of all output tokens, int64 [e, 3]."""
     pairs = _pairs((new.slot, new.output) for new in news)
-    places = [np.arange(len(new.prompt), len(new.prompt) + len(new.output)) for new in news]
+    places = [np.arange(new.prompt_length, new.prompt_length + len(new.output)) for new in news]
     return np.insert(pairs, 1, np.concatenate([np.empty(0, np.int64), *places]), axis=1)
 
 
