@@ -31,7 +31,7 @@ class Choice:
         assert self.finish is None, f"after the end: {said}"
         self.text += said["text"]
         self.ids += said.get("token_ids") or []
-        if said["logprobs"] is not None:
+        if said["logprobs"] is not None and said["logprobs"]["tokens"]:
             self.logprobs = self.logprobs or {name: [] for name in FORM}
             for name in FORM:
                 self.logprobs[name] += said["logprobs"][name]
@@ -49,7 +49,8 @@ class Answer:
     choices: list[Choice]
     prompt_tokens: int
     completion_tokens: int
-    cached_tokens: int
+    cached_tokens: int = field(default=0, compare=False)
+    """Depends on what was asked before."""
 
     @property
     def only(self) -> Choice:

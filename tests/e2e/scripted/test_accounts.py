@@ -25,16 +25,17 @@ def table(step: Any, token: int, top: int) -> dict[str, Any]:
     best = sorted(range(len(RAW)), key=lambda i: (-logprobs[i], i))[:top]
     ranks = {i: 1 + int(np.sum(logprobs > logprobs[i])) for i in [token, *best]}
     return {
-        str(i): {"logprob": about(float(logprobs[i])), "rank": rank, "decoded_token": RAW[i].decode()}
+        str(i): {"logprob": about(logprobs[i]), "rank": rank, "decoded_token": RAW[i].decode()}
         for i, rank in ranks.items()
     }
 
 
-def assert_scored(bench: Bench, answer: Answer, top: int) -> None:
-    prompt = bench.shelf.prompt(SCORED)
-    expected = [None, *(table(SCORED.hears[i], token, top) for i, token in enumerate(prompt[1:]))]
-    assert answer.only.prompt_logprobs == expected
-    assert answer.cached_tokens == 0
+def scored(bench: Bench, top: int) -> Answer:
+    """The right answer to `SCORED` where the prompt's log-probabilities are asked for."""
+    answer, prompt = bench.right(SCORED), bench.shelf.prompt(SCORED)
+    tables = [table(step, token, top) for step, token in zip(SCORED.hears, prompt[1:], strict=True)]
+    answer.only.prompt_logprobs = [None, *tables]
+    return answer
 
 
 @streams
@@ -42,19 +43,18 @@ def assert_scored(bench: Bench, answer: Answer, top: int) -> None:
 def test_a_prompt_is_scored_alike_when_it_is_cached(roomy: Bench, stream: bool, top: int) -> None:
     for _ in range(2):
         answer = roomy.ask(SCORED, prompt_logprobs=top, stream=stream)
-        assert_scored(roomy, answer, top)
-        roomy.assert_right(SCORED, answer, None)
+        assert answer == scored(roomy, top)
+        assert answer.cached_tokens == 0
     assert roomy.ask(SCORED).cached_tokens == len(SCORED.prompt)
 
 
 @streams
 def test_a_prompt_is_scored_alike_in_chunks_and_after_retractions(tight: Bench, stream: bool) -> None:
     before = tight.metrics()["retractions_total"]
-    scored = [lambda: tight.ask(SCORED, prompt_logprobs=3, stream=stream)] * 4
     long = [lambda: tight.ask(DICE, temperature=1, max_tokens=60, seed=1)] * 4
-    for future in tight.at_once([*long, *scored])[4:]:
-        assert_scored(tight, future.result(), 3)
-        tight.assert_right(SCORED, future.result(), None)
+    calls = [lambda: tight.ask(SCORED, prompt_logprobs=3, stream=stream)] * 4
+    for future in tight.at_once([*long, *calls])[4:]:
+        assert future.result() == scored(tight, 3)
     assert tight.metrics()["retractions_total"] > before
 
 
@@ -69,7 +69,7 @@ def test_tokens_have_the_same_logprobs_after_retractions(roomy: Bench, tight: Be
     form = alone.only.logprobs
     assert form is not None
     best = [logprobs_of(step, len(RAW)).max() for step in UNEVEN.says]
-    assert form["token_logprobs"] == [about(float(logprob)) for logprob in best]
+    assert form["token_logprobs"] == [about(logprob) for logprob in best]
     assert [len(tops) for tops in form["top_logprobs"]] == [5] * 60
 
 
@@ -148,4 +148,4 @@ def test_sampled_logprobs_are_the_models_own(roomy: Bench) -> None:
     form = answer.only.logprobs
     assert form is not None
     own = logprobs_of(COIN.says[0], len(RAW))
-    assert form["token_logprobs"] == [about(float(own[token])) for token in answer.only.ids]
+    assert form["token_logprobs"] == [about(own[token]) for token in answer.only.ids]

@@ -54,7 +54,7 @@ def backlog(bench: Bench) -> dict[tuple[Case, bool], Future[Answer]]:
 @streams
 @logprobs
 def test_alone(bench: Bench, case: Case, stream: bool, logprobs: int | None) -> None:
-    bench.assert_right(case, bench.ask(case, stream=stream, logprobs=logprobs), logprobs)
+    assert bench.ask(case, stream=stream, logprobs=logprobs) == bench.right(case, logprobs)
 
 
 @cases
@@ -67,7 +67,7 @@ def test_among_others(
     stream: bool,
     logprobs: int | None,
 ) -> None:
-    bench.assert_right(case, crowds[case, stream, logprobs].result(), logprobs)
+    assert crowds[case, stream, logprobs].result() == bench.right(case, logprobs)
 
 
 @cases
@@ -76,4 +76,4 @@ def test_behind_a_detokenizer_that_is_late(
     bench: Bench, backlog: dict[tuple[Case, bool], Future[Answer]], case: Case, stream: bool
 ) -> None:
     """It gets all tokens at once: those after a stop string too, which are nothing to anybody."""
-    bench.assert_right(case, backlog[case, stream].result(), 2)
+    assert backlog[case, stream].result() == bench.right(case, 2)

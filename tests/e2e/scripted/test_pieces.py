@@ -24,7 +24,7 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @streams
 @logprobs
 def test_alone(bench: Bench, case: Case, stream: bool, logprobs: int | None) -> None:
-    bench.assert_right(case, bench.ask(case, stream=stream, logprobs=logprobs), logprobs)
+    assert bench.ask(case, stream=stream, logprobs=logprobs) == bench.right(case, logprobs)
 
 
 @streams
@@ -32,4 +32,4 @@ def test_alone(bench: Bench, case: Case, stream: bool, logprobs: int | None) -> 
 def test_all_at_once(bench: Bench, stream: bool, logprobs: int | None) -> None:
     answers = bench.ask_together(PIECE_CASES, stream=stream, logprobs=logprobs)
     for case, answer in zip(PIECE_CASES, answers, strict=True):
-        bench.assert_right(case, answer.result(), logprobs)
+        assert answer.result() == bench.right(case, logprobs)

@@ -1,4 +1,4 @@
-"""Ask for cases in every way, and hold what comes against what is right."""
+"""Ask for cases in every way, and say what is right."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.scripted.asking import Answer, Asker
+from e2e.scripted.asking import FORM, Answer, Asker, Choice
 from e2e.scripted.scripts import Case, Shelf, logprobs_of
 from e2e.serving import Server
 
@@ -112,53 +112,45 @@ class Bench:
         assert metrics["kv_pages_free"] + metrics["kv_pages_cached"] == metrics["kv_pages"]
         return metrics
 
-    def assert_right(self, case: Case, answer: Answer, logprobs: int | None) -> None:
-        """Everything about the answer is what the case says."""
-        prompt, choice = self.shelf.prompt(case), answer.only
-        lead = self.text(prompt) if case.fields.get("echo") else ""
-        assert choice.text == lead + case.text
-        assert choice.ids == list(case.ids)
-        assert (choice.finish, choice.stop) == (case.finish, case.stop)
-        assert choice.prompt_ids == prompt
-        assert (answer.prompt_tokens, answer.completion_tokens) == (len(prompt), len(case.ids))
-        if logprobs is None:
-            assert choice.logprobs is None
-        else:
-            self._assert_logprobs(case, choice.logprobs, logprobs)
+    def right(self, case: Case, logprobs: int | None = None) -> Answer:
+        """The answer to a case, for a request of so many log-probabilities."""
+        prompt = self.shelf.prompt(case)
+        choice = Choice(
+            text=(self.text(prompt) if case.fields.get("echo") else "") + case.text,
+            ids=list(case.ids),
+            finish=case.finish,
+            stop=case.stop,
+            logprobs=None if logprobs is None else self._form(case, logprobs),
+            prompt_ids=prompt,
+        )
+        return Answer([choice], len(prompt), len(case.ids))
 
     def text(self, ids: Sequence[int]) -> str:
         """Of their whole characters."""
         return b"".join(self._raw[token] for token in ids).decode(errors="ignore")
 
-    def _assert_logprobs(self, case: Case, form: dict[str, list[Any]] | None, top: int) -> None:
+    def _form(self, case: Case, top: int) -> dict[str, list[Any]] | None:
+        """The log-probabilities; None where there are no tokens to have some."""
         prompt = self.shelf.prompt(case)
         sequence = [*prompt, *case.ids]
         first = 0 if case.fields.get("echo") else len(prompt)
-        expected = [self._expected(case, sequence, position, top) for position in range(first, len(sequence))]
-        if not expected:
-            assert form is None or not any(form.values())
-            return
-        assert form is not None
-        names, logprobs, tops = zip(*expected, strict=True)
-        assert form["tokens"] == list(names)
-        assert form["token_logprobs"] == [about(value) for value in logprobs]
-        assert form["top_logprobs"] == [about(table) for table in tops]
-        assert form["text_offset"] == self._offsets(sequence[first:])
+        if first == len(sequence):
+            return None
+        told = [self._told(case, sequence, position, top) for position in range(first, len(sequence))]
+        columns = [list(column) for column in zip(*told, strict=True)]
+        return dict(zip(FORM, [*columns, self._offsets(sequence[first:])], strict=True))
 
-    def _expected(
+    def _told(
         self, case: Case, sequence: Sequence[int], position: int, top: int
-    ) -> tuple[str, float | None, dict[str, float] | None]:
+    ) -> tuple[str, Any, dict[str, Any] | None]:
         """Name, log-probability and alternatives of the token at a position of prompt and answer."""
         token = sequence[position]
         if position == 0:
             return self._name(token), None, None
         logprobs = logprobs_of(case.step(position - 1), len(self._raw)).clip(FLOOR)
         best = sorted(range(len(logprobs)), key=lambda i: (-logprobs[i], i))[:top]
-        return (
-            self._name(token),
-            float(logprobs[token]),
-            {self._name(i): float(logprobs[i]) for i in [*best, token]},
-        )
+        named = {self._name(i): about(logprobs[i]) for i in [*best, token]}
+        return self._name(token), about(logprobs[token]), named
 
     def _name(self, token: int) -> str:
         raw = self._raw[token]
@@ -182,6 +174,6 @@ def live(metrics: dict[str, float]) -> float:
     return metrics["requests_waiting"] + metrics["requests_running"]
 
 
-def about(value: Any) -> Any:
+def about(value: float) -> Any:
     """Equal as float32 is, wherever its last bit was rounded."""
-    return None if value is None else pytest.approx(value, abs=2e-6, rel=1e-6)
+    return pytest.approx(float(value), abs=2e-6, rel=1e-6)
