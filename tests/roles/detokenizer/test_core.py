@@ -5,18 +5,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stretto.roles.detokenizer.core import Core
-from stretto.roles.messages import End, Event, Open, Output, Tokens, Usage
+from stretto.roles.messages import (
+    Alternative,
+    End,
+    Event,
+    Open,
+    Output,
+    PromptLogprobs,
+    TokenInfo,
+    TokenLogprobs,
+    Tokens,
+    Usage,
+)
 
 
 def ids(*values):
     return array("i", values).tobytes()
 
 
-def step(opens=(), tokens=(), ends=(), hits=()):
+def step(opens=(), tokens=(), ends=(), hits=(), logprobs=(), prompt=()):
     """`tokens`: (uid, token, index)."""
     uids, values, indices = zip(*tokens, strict=True) if tokens else ((), (), ())
     buffers = array("q", uids).tobytes(), ids(*values), ids(*indices)
-    return Tokens(list(opens), *buffers, list(ends), hits=list(hits))
+    return Tokens(list(opens), *buffers, list(ends), list(logprobs), list(prompt), list(hits))
 
 
 def opened(uid, gateway=0, stream=True, **output):
@@ -107,13 +118,54 @@ def test_the_prompts_last_ids_and_special_tokens_are_respected(core, byte_level)
     assert [event.text for event in core.take().events[0]] == ["😀", "<s>a"]
 
 
+def scores(uid, logprob, *top):
+    return TokenLogprobs(uid, logprob, 1, ids(*top), array("f", [-1.0] * len(top)).tobytes())
+
+
+def test_each_request_gets_the_log_probabilities_it_asked_for(core):
+    opens = [opened(1, logprobs=1), opened(2), opened(3, logprobs=0)]
+    tokens = [(1, 97, 0), (2, 97, 0), (3, 98, 0)]
+    (first, second, third) = events(
+        core, step(opens, tokens, logprobs=[scores(1, -0.5, 98), scores(3, -0.25)])
+    )[0]
+    assert first.logprobs == [TokenInfo(97, "a", b"a", -0.5, 1, [Alternative(98, "b", b"b", -1.0)])]
+    assert second == Event(2, 0, "a", ids(97))
+    assert third.logprobs == [TokenInfo(98, "b", b"b", -0.25, 1, [])]
+
+
+def test_repeated_and_late_log_probabilities_are_dropped_with_their_tokens(core):
+    core.feed(step([opened(1, logprobs=0, stop=("b",))], [(1, 97, 0)], logprobs=[scores(1, -0.5)]))
+    core.feed(step(tokens=[(1, 97, 0)], logprobs=[scores(1, -0.5)]))
+    core.feed(step(tokens=[(1, 98, 1)], logprobs=[scores(1, -0.25)]))
+    core.feed(step(tokens=[(1, 99, 2)], logprobs=[scores(1, -9.0)]))
+    (event,) = core.take().events[0]
+    assert [info.logprob for info in event.logprobs] == [-0.5, -0.25]
+    assert (event.text, event.usage.completion_tokens, event.cumulative_logprob) == ("a", 2, -0.75)
+
+
+def test_a_hidden_stop_token_has_its_log_probability_too(core):
+    end = End(1, "stop", 98, silent=True)
+    (event,) = events(core, step([opened(1, logprobs=0)], [(1, 98, 0)], [end], logprobs=[scores(1, -0.5)]))[0]
+    assert (event.text, event.token_ids, [info.id for info in event.logprobs]) == ("", ids(98), [98])
+
+
+def test_what_the_prompt_scored_may_come_before_with_or_after_the_opening(core):
+    part = PromptLogprobs(1, 1, array("f", [-0.5]).tobytes(), ids(3))
+    core.feed(step(prompt=[part]))
+    core.feed(step([opened(1, prompt_ids=ids(97, 98), prompt_logprobs=0)], prompt=[part]))
+    (event,) = events(core, step(tokens=[(1, 99, 0)], prompt=[part]))[0]
+    assert event.prompt_logprobs == [None, TokenInfo(98, "b", b"b", -0.5, 3, [])]
+
+
 @given(data=st.data())
 def test_streamed_and_whole_answers_agree_however_turns_fall(scheme, byte_level, data):
     tokens = data.draw(st.lists(st.integers(0, 261), max_size=20))
     stop = data.draw(st.lists(st.sampled_from(["ab", "b", "é", "\ufffd"]), max_size=2).map(tuple))
     takes = data.draw(st.sets(st.integers(0, 20)))
     core = Core(scheme(byte_level))
-    core.feed(step([opened(1, stop=stop), opened(2, stream=False, stop=stop)]))
+    min_tokens = data.draw(st.integers(0, 5))
+    output = {"stop": stop, "logprobs": 1, "min_tokens": min_tokens}
+    core.feed(step([opened(1, **output), opened(2, stream=False, **output)]))
     seen = {1: [], 2: []}
 
     def take():
@@ -121,7 +173,8 @@ def test_streamed_and_whole_answers_agree_however_turns_fall(scheme, byte_level,
             seen[event.uid].append(event)
 
     for index, token in enumerate(tokens):
-        core.feed(step(tokens=[(1, token, index), (2, token, index)]))
+        found = [scores(uid, -float(index), token, index) for uid in (1, 2)]
+        core.feed(step(tokens=[(1, token, index), (2, token, index)], logprobs=found))
         if index in takes:
             take()
     core.feed(step(ends=[End(1, "length"), End(2, "length")]))
@@ -134,6 +187,10 @@ def test_streamed_and_whole_answers_agree_however_turns_fall(scheme, byte_level,
     assert (last.finish_reason, last.stop_reason, last.usage) == (
         whole.finish_reason, whole.stop_reason, whole.usage,
     )  # fmt: skip
+    assert [info for event in seen[1] for info in event.logprobs] == whole.logprobs
+    assert all(len(event.logprobs) == len(event.token_ids) // 4 for event in seen[1])
+    assert last.cumulative_logprob == whole.cumulative_logprob == sum(info.logprob for info in whole.logprobs)
+    assert whole.usage.completion_tokens == len(whole.logprobs)
     counts = [len(event.token_ids) // 4 for event in seen[1]]
     assert [event.index for event in seen[1]] == [sum(counts[:i]) for i in range(len(counts))]
     assert len(core) == 0

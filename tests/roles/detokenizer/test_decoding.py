@@ -115,6 +115,33 @@ def test_a_character_that_the_prompt_began_in_vain_is_the_prompts_to_show(byte_l
     assert deltas(scheme(sentencepiece), [0xFF, word], context=prompt) == ["", "\ufffdlo", ""]
 
 
+@pytest.mark.parametrize(
+    ("vocabulary", "ids", "completed"),
+    [
+        ("byte_level", [0x98, 0x80], 1),
+        ("byte_level", [0x98], 0),
+        ("byte_level", [98], 0),
+        ("byte_level", [], 0),
+        ("sentencepiece", [0x98, 0x80], 2),
+        ("sentencepiece", [0xFF], 0),
+        ("sentencepiece", [], 0),
+    ],
+)
+def test_prompt_and_output_add_up_to_the_full_decode(request, scheme, vocabulary, ids, completed):
+    vocabulary = request.getfixturevalue(vocabulary)
+    prompt = [vocabulary.get_vocab_size() - 1, 0xF0, 0x9F]
+    decoding = scheme(vocabulary).begin(prompt, True)
+    shown = "".join([*map(decoding.push, ids), decoding.finish()])
+    assert decoding.completed == completed
+    before = vocabulary.decode(prompt)
+    assert before[: len(before) - completed] + shown == vocabulary.decode([*prompt, *ids])
+
+
+def test_the_window_shows_an_unfinished_character_anew(byte_level):
+    decoding = WindowScheme(byte_level).begin([97, 0xF0, 0x9F], True)
+    assert (decoding.completed, decoding.push(98)) == (1, "\ufffdb")
+
+
 def test_a_run_of_byte_tokens_is_judged_as_a_whole(sentencepiece, scheme):
     word = sentencepiece.token_to_id("lo")
     assert deltas(scheme(sentencepiece), [*"é😀".encode(), word]) == [*[""] * 6, "é😀lo", ""]
