@@ -11,7 +11,7 @@ import msgspec
 
 from stretto.roles import messages as m
 from stretto.roles.actor import Context, Role
-from stretto.roles.scheduler.core import Core, Counts
+from stretto.roles.scheduler.core import Core
 from stretto.roles.scheduler.limits import Limits
 from stretto.roles.scheduler.overlap import Overlap
 
@@ -155,8 +155,7 @@ class Scheduler(Role):
 
     def _measure(self, core: Core) -> None:
         meter, (free, cached, owned) = self.ctx.meter, core.pages
-        counts, core.counts = core.counts, Counts()
-        for name, amount in counts.by_metric():
+        for name, amount in core.take_counts().by_metric():
             meter.add(name, amount)
         meter.set("requests_running", core.running)
         meter.set("requests_waiting", core.waiting)

@@ -9,6 +9,7 @@ import numpy as np
 
 from stretto.roles.scheduler.limits import pages_for
 from stretto.roles.scheduler.memory import Memory
+from stretto.roles.scheduler.searches import Searches
 from stretto.roles.scheduler.sequence import Decode, Gone, Prefill, Retiring, Sequence, Waiting
 from stretto.roles.scheduler.step import Flight
 from stretto.roles.scheduler.table import Table
@@ -81,6 +82,25 @@ def check_states(live: dict[int, Sequence], queue: Iterable[Sequence], holders: 
         require(not isinstance(state, Gone), f"request {uid} is gone and lives")
         require(isinstance(state, Waiting) == (uid in waiting), f"request {uid} is not queued in {state}")
         require(not isinstance(state, Retiring) or state.retracted, f"request {uid} retires and lives")
+
+
+def check_followers(live: dict[int, Sequence], held: list[Sequence]) -> None:
+    """Who waits for a leader has one, which will publish its prompt."""
+    for sequence in held:
+        leader = live.get(sequence.request.leader or 0)
+        require(
+            leader is not None and not leader.published,
+            f"request {sequence.uid} waits for no leader: {leader}",
+        )
+
+
+def check_searches(live: dict[int, Sequence], searches: Searches) -> None:
+    """Every beam search waits for inner requests that live, and no others live."""
+    pending = {uid for search in searches for uid in search.pending}
+    inner = {uid for uid in live if uid < 0}
+    require(pending == inner, f"beam searches wait for {pending}, inner requests {inner} live")
+    for search in searches:
+        require(search.pending, f"the beam search {search.request.uid} waits for nothing")
 
 
 def check_retiring(

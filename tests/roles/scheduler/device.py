@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stretto.roles import messages as m
+from stretto.roles.scheduler.beams import Beam, BeamSearch
 from stretto.roles.scheduler.core import Core
 from stretto.roles.scheduler.limits import Limits
+from stretto.roles.scheduler.searches import choices_of
 
 MASK = (1 << 61) - 1
 CLOCK = m.Clock(0.0, 0.0, 0.0, 0.0)
@@ -81,6 +83,24 @@ def digests(tokens: list[int]) -> list[int]:
     for token in tokens:
         states.append(digest(states[-1], token))
     return states
+
+
+def beam_oracle(request: m.Request, limits: Limits, vocabulary: int) -> list[Beam]:
+    """The beams of a request that is alone in the world, found without a scheduler."""
+    assert request.beams is not None
+    prompt = ints(request.prompt_ids)
+    room = limits.end_of(len(prompt), request.max_tokens) - len(prompt)
+    search = BeamSearch(request.beams, request.stop_ids, room, request.sampling.logprobs or 0)
+    while not search.over:
+        states = [digests(prompt + ints(beam.ids))[-1] for beam in search.running]
+        search.advance([answer(state, search.fanout, vocabulary) for state in states])
+    return search.results()
+
+
+def answer(digest_: int, width: int, vocabulary: int) -> m.TokenLogprobs:
+    """The likeliest tokens where `digest_` was before them."""
+    best = ranking(digest_, vocabulary)[:width]
+    return m.TokenLogprobs(0, 0.0, 1, _int32([token for _, token in best]), _float32([v for v, _ in best]))
 
 
 def oracle(request: m.Request, limits: Limits, vocabulary: int) -> tuple[list[int], str]:
@@ -158,7 +178,7 @@ class Device:
 
     def _work(self, plan: m.Plan) -> list[Row]:
         ids = ints(plan.chunk_ids)
-        labels = {chunk: label for chunk, label in rows(plan.scored, 2)}
+        labels = {row[0]: row[1] for row in rows(plan.scored, 2)}
         work, numbers = [], []
         for chunk, (slot, count, samples) in enumerate(rows(plan.chunks, 3)):
             assert count > 0
@@ -331,7 +351,7 @@ class World:
             silent,
             **fields,
         )
-        self.streams[uid] = Stream(request)
+        self.streams.update((choice, Stream(request)) for choice in choices_of(request))
         self.core.submit([request])
         self.collect()
         return uid
@@ -431,7 +451,8 @@ class World:
             self.streams[uid].scores.append(made)
 
     def _wants_scores(self, uid: int) -> bool:
-        return self.streams[uid].request.sampling.logprobs is not None
+        request = self.streams[uid].request
+        return request.sampling.logprobs is not None or request.beams is not None
 
     def _stream(self, uid: int, detokenizer: int) -> Stream:
         assert uid % self.limits.detokenizers == detokenizer
@@ -462,8 +483,9 @@ class World:
         sampling, prompt = stream.request.sampling, ints(stream.request.prompt_ids)
         tokens = prompt + stream.tokens
         states = digests(tokens)
-        scored = range(1, len(prompt)) if sampling.prompt_logprobs is not None else ()
-        sampled = range(len(prompt), len(tokens)) if sampling.logprobs is not None else ()
+        first = stream.request.uid == uid
+        scored = range(1, len(prompt)) if first and sampling.prompt_logprobs is not None else ()
+        sampled = range(len(prompt), len(tokens)) if self._wants_scores(uid) else ()
         wide, narrow = sampling.prompt_logprobs or 0, sampling.logprobs or 0
         return (
             [score(states[at], tokens[at], wide, self.vocabulary) for at in scored],
@@ -472,4 +494,8 @@ class World:
 
     def expect(self, uid: int) -> tuple[list[int], str]:
         """What `output` ought to be."""
-        return oracle(self.streams[uid].request, self.limits, self.vocabulary)
+        request = self.streams[uid].request
+        if request.beams is None:
+            return oracle(request, self.limits, self.vocabulary)
+        beam = beam_oracle(request, self.limits, self.vocabulary)[uid - request.uid]
+        return ints(beam.ids), "length" if beam.stop_id is None else "stop"

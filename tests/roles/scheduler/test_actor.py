@@ -275,7 +275,7 @@ async def test_the_invariants_are_verified_when_it_has_become_quiet(stage: Stage
     stage.run()
     core = stage.role._core
     assert core is not None
-    core._batch.memory.pool.take(1)
+    core._requests.batch.memory.pool.take(1)
     await stage.ctx.woken.wait()
     with pytest.raises(AssertionError, match="users differ"):
         stage.role.turn()

@@ -12,67 +12,70 @@ from stretto.tests.roles.scheduler.device import World
 
 
 def lose_a_page(core: Core) -> None:
-    core._batch.memory.pool.take(1)
+    core._requests.batch.memory.pool.take(1)
 
 
 def share_a_page_to_be_written(core: Core) -> None:
-    core._batch.table.blocks[0] = core._batch.table.blocks[1]
-    core._batch.table.length[0] = 5
+    core._requests.batch.table.blocks[0] = core._requests.batch.table.blocks[1]
+    core._requests.batch.table.length[0] = 5
 
 
 def repeat_a_page(core: Core) -> None:
-    core._batch.table.blocks[0, 1] = core._batch.table.blocks[0, 0]
+    core._requests.batch.table.blocks[0, 1] = core._requests.batch.table.blocks[0, 0]
 
 
 def lack_a_page(core: Core) -> None:
-    core._batch.table.length[0] = 50
+    core._requests.batch.table.length[0] = 50
 
 
 def forget_a_pin(core: Core) -> None:
-    state = core._batch.holders[0].state
+    state = core._requests.batch.holders[0].state
     assert isinstance(state, Decode)
-    core._batch.memory.tree.unpin(state.node)
+    core._requests.batch.memory.tree.unpin(state.node)
 
 
 def free_a_slot_in_use(core: Core) -> None:
-    core._batch._free_slots.append(0)
+    core._requests.batch._free_slots.append(0)
 
 
 def decode_a_free_slot(core: Core) -> None:
-    core._batch.table.decoding[3] = True
+    core._requests.batch.table.decoding[3] = True
 
 
 def mute_a_sequence(core: Core) -> None:
-    core._batch.table.live[0] = False
+    core._requests.batch.table.live[0] = False
 
 
 def swap_two_slots(core: Core) -> None:
-    core._batch.holders[0], core._batch.holders[1] = core._batch.holders[1], core._batch.holders[0]
+    core._requests.batch.holders[0], core._requests.batch.holders[1] = (
+        core._requests.batch.holders[1],
+        core._requests.batch.holders[0],
+    )
 
 
 def lose_a_waiting_request(core: Core) -> None:
-    head = core._queue.head()
+    head = core._requests.queue.head()
     assert head is not None
-    core._queue.remove(head)
+    core._requests.queue.remove(head)
 
 
 def queue_a_running_request(core: Core) -> None:
-    core._queue.add(core._batch.holders[0])
+    core._requests.queue.add(core._requests.batch.holders[0])
 
 
 def end_a_request_twice(core: Core) -> None:
-    core._live[1].state = Gone()
+    core._requests.live[1].state = Gone()
 
 
 def retire_without_a_record(core: Core) -> None:
-    state = core._batch.holders[0].state
+    state = core._requests.batch.holders[0].state
     assert isinstance(state, Decode)
-    core._batch.holders[0].state = Retiring(state.slot, state.node, retracted=True)
-    core._batch.table.decoding[0] = False
+    core._requests.batch.holders[0].state = Retiring(state.slot, state.node, retracted=True)
+    core._requests.batch.table.decoding[0] = False
 
 
 def wait_for_a_step_that_never_was(core: Core) -> None:
-    core._batch._retiring[99] = []
+    core._requests.batch._retiring[99] = []
 
 
 @pytest.mark.parametrize(

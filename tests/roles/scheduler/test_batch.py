@@ -111,7 +111,7 @@ def test_the_youngest_is_retracted_and_nobody_notices() -> None:
     old = world.submit([1, 2, 3, 4], max_tokens=16)
     young = world.submit([5, 6, 7, 8], max_tokens=16)
     world.drain()
-    assert world.core.counts.retractions == 1
+    assert world.core._requests.counts.retractions == 1
     assert world.output(old) == world.expect(old)
     assert world.output(young) == world.expect(young)
     admits = [admit for plan in world.plans for admit in plan.admits]
@@ -133,13 +133,13 @@ def test_an_abort_of_a_retracted_sequence_in_flight_ends_it() -> None:
     world = World(pages=6, page_size=4, max_seqs=2)
     old = world.submit([1, 2, 3, 4], max_tokens=16)
     young = world.submit([5, 6, 7, 8], max_tokens=16)
-    sequence = world.core._live[young]
+    sequence = world.core._requests.live[young]
     while world.plan() is not None or not isinstance(sequence.state, Retiring):
         if len(world.flying) == 2:
             world.report()
     world.abort(young)
     world.drain()
-    assert world.core.counts.retractions == 0
+    assert world.core._requests.counts.retractions == 0
     assert world.end(young).reason == "abort"
     assert world.output(old) == world.expect(old)
 
@@ -153,7 +153,7 @@ def test_admission_leaves_a_page_for_each_running_sequence() -> None:
     assert world.core.running == 2
     assert world.core.waiting == 1
     world.drain()
-    assert world.core.counts.retractions == 0
+    assert world.core._requests.counts.retractions == 0
     assert world.output(late) == world.expect(late)
 
 
@@ -166,4 +166,4 @@ def test_a_lone_sequence_can_use_the_whole_pool() -> None:
     uid = world.submit(prompt, max_tokens=42)
     world.drain()
     assert world.output(uid) == world.expect(uid)
-    assert world.core.counts.retractions == 0
+    assert world.core._requests.counts.retractions == 0

@@ -37,8 +37,8 @@ def test_a_length_limit_wastes_no_step() -> None:
     world.submit([1, 2, 3], max_tokens=4)
     world.drain()
     assert [ints(plan.decodes) for plan in world.plans] == [[], [0], [0], [0]]
-    assert world.core.counts.generated_tokens == 4
-    assert world.core.counts.wasted_tokens == 0
+    assert world.core._requests.counts.generated_tokens == 4
+    assert world.core._requests.counts.wasted_tokens == 0
 
 
 @pytest.mark.parametrize(("overlap", "wasted"), [(True, 1), (False, 0)])
@@ -49,8 +49,8 @@ def test_the_token_after_a_stop_id_is_dropped(overlap: bool, wasted: int) -> Non
     world.drain()
     assert world.streams[uid].tokens == [stop]
     assert world.end(uid) == m.End(uid, "stop", stop_id=stop, silent=False)
-    assert world.core.counts.generated_tokens == 1
-    assert world.core.counts.wasted_tokens == wasted
+    assert world.core._requests.counts.generated_tokens == 1
+    assert world.core._requests.counts.wasted_tokens == wasted
     assert len(world.plans) == 1 + wasted
 
 
@@ -68,7 +68,7 @@ def test_a_stop_id_as_the_last_allowed_token_stops_and_wastes_nothing() -> None:
     uid = world.submit([1, 2, 3], max_tokens=1, stop_ids=(stop,))
     world.drain()
     assert world.end(uid).reason == "stop"
-    assert world.core.counts.wasted_tokens == 0
+    assert world.core._requests.counts.wasted_tokens == 0
 
 
 def test_more_stop_ids_than_usual_all_stop() -> None:
@@ -171,9 +171,11 @@ def test_a_result_that_answers_no_plan_is_a_bug() -> None:
     world = World()
     world.submit([1, 2, 3])
     world.plan()
-    with pytest.raises(RuntimeError, match="result of step 2, 1 tokens, answers none"):
+    with pytest.raises(
+        RuntimeError, match=r"step 2, 1 tokens, 0 scored chunks, does not answer the first of \[1\]"
+    ):
         world.core.advance(m.Result(2, np.array([1], np.int32).tobytes(), CLOCK))
-    with pytest.raises(RuntimeError, match="result of step 1, 0 tokens, answers none"):
+    with pytest.raises(RuntimeError, match="step 1, 0 tokens"):
         world.core.advance(m.Result(1, b"", CLOCK))
     world.drain()  # nothing had changed
 
@@ -206,8 +208,8 @@ def test_reuse_is_granular_to_the_token() -> None:
     assert world.end(uid).cached_tokens == 1000
     assert world.output(uid) == world.expect(uid)
     assert [len(rows(plan.copies, 2)) for plan in world.plans] == [0, 1, 0, 0]
-    assert world.core.counts.prompt_tokens == 1002 + 1003
-    assert world.core.counts.cached_tokens == 1000
+    assert world.core._requests.counts.prompt_tokens == 1002 + 1003
+    assert world.core._requests.counts.cached_tokens == 1000
 
 
 def test_a_match_on_a_page_boundary_copies_nothing() -> None:
@@ -307,7 +309,7 @@ def test_choices_share_the_prompt_by_the_textbook(cache: bool) -> None:
     assert sum(len(rows(plan.copies, 2)) for plan in world.plans) == 3
     assert sum(count for plan in world.plans for _, count, _ in rows(plan.chunks, 3)) == 103
     assert [world.end(uid).cached_tokens for uid in uids] == [0, 99, 99, 99]
-    assert (world.core.counts.prompt_tokens, world.core.counts.cached_tokens) == (100, 0)
+    assert (world.core._requests.counts.prompt_tokens, world.core._requests.counts.cached_tokens) == (100, 0)
 
 
 def test_a_long_prompt_is_stored_once() -> None:
@@ -423,7 +425,7 @@ def test_scores_neither_repeat_nor_lack_when_the_device_is_lost() -> None:
 def test_a_prompt_that_was_scored_in_part_is_reused_as_far_as_that() -> None:
     world = World(max_batched_tokens=8)
     uid = world.submit(list(range(30)), max_tokens=0, sampling=m.Sampling(prompt_logprobs=1))
-    sequence = world.core._live[uid]
+    sequence = world.core._requests.live[uid]
     for known, reusable in ((1, 0), (17, 16), (30, 29)):
         sequence.scored = known
         assert sequence.reusable(30) == reusable
@@ -434,7 +436,7 @@ def test_a_prompt_is_not_scored_twice_after_a_retraction() -> None:
     old = world.submit([1, 2, 3, 4], max_tokens=16)
     young = world.submit([5, 6, 7, 8], max_tokens=16, sampling=m.Sampling(prompt_logprobs=2, logprobs=1))
     world.drain()
-    assert world.core.counts.retractions == 1
+    assert world.core._requests.counts.retractions == 1
     assert world.output(old) == world.expect(old)
     assert world.output(young) == world.expect(young)
     stream = world.streams[young]
@@ -447,7 +449,7 @@ def test_a_dropped_token_has_no_score() -> None:
     uid = world.submit([1, 2, 3], 9, (stop,), sampling=m.Sampling(logprobs=2))
     plain = world.submit([1, 2, 4], 9)
     world.drain()
-    assert world.core.counts.wasted_tokens == 1
+    assert world.core._requests.counts.wasted_tokens == 1
     assert world.streams[uid].scores == world.expect_scores(uid)[1]
     assert len(world.streams[uid].scores) == 1
     assert world.streams[plain].scores == []
@@ -473,7 +475,7 @@ def test_scores_of_chunks_that_are_not_scored_are_a_bug() -> None:
     world.submit([1, 2, 3], sampling=m.Sampling(prompt_logprobs=0))
     world.plan()
     result = world.device.run(world.flying.popleft())
-    with pytest.raises(RuntimeError, match="do not belong to chunks"):
+    with pytest.raises(RuntimeError, match="step 1, 1 tokens, 0 scored chunks"):
         world.core.advance(msgspec.structs.replace(result, prompt_logprobs=[]))
 
 
@@ -495,7 +497,7 @@ def test_the_lowest_rank_is_retracted() -> None:
     world.submit([1, 2, 3, 4], max_tokens=16, seed=1, priority=1)
     world.submit([5, 6, 7, 8], max_tokens=16, seed=2)
     world.drain()
-    assert world.core.counts.retractions == 1
+    assert world.core._requests.counts.retractions == 1
     assert [admit.sampling.seed for plan in world.plans for admit in plan.admits] == [2, 1, 1]
 
 

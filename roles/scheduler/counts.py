@@ -1,0 +1,22 @@
+"""What the scheduler counts for its metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened since somebody looked. A prompt is counted once, whatever shares it."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    wasted_tokens: int = 0
+    """Computed after a stop id that was learnt a step late."""
+    retractions: int = 0
+
+    def by_metric(self) -> list[tuple[str, int]]:
+        """The counts that are not 0, under their names in `roles.metrics`."""
+        named = ((f"{name}_total", getattr(self, name)) for name in self.__slots__)
+        return [(name, count) for name, count in named if count]
