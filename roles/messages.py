@@ -228,6 +228,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
     stop_reason: str | int | None = None
     """The stop string or stop token id that matched; None for the model's own end of sequence."""
     usage: Usage | None = None
+    """On the terminal event, and on the first of a stream: the prompt's tokens and those so far."""
     fault: Fault | None = None
     """Set when `finish_reason` is "error"."""
     prompt_ids: bytes = b""
@@ -241,6 +242,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
     cumulative_logprob: float = 0.0
     """On the terminal event: sum over the output's tokens, where the request asked for `logprobs`, `best_of`
     or beams; a beam's is the sum its score is made of."""
+    prompt_first: tuple[int, bytes] | None = None
+    """With `prompt_logprobs`: id and true bytes of the prompt's first token, which has no entry there."""
 
 
 class Events(msgspec.Struct, tag="events", frozen=True):

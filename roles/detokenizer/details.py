@@ -60,13 +60,15 @@ class Details:
                 raise RuntimeError(f"{tokens} tokens came with {len(fields['logprobs'])} log-probabilities")
         if self._first:
             self._first = False
-            fields |= {"prompt_logprobs": self._whole_prompt(), "prompt_text": self._echo(completed)}
+            fields |= self._whole_prompt() | {"prompt_text": self._echo(completed)}
         return fields
 
-    def _whole_prompt(self) -> list[TokenInfo | None] | None:
-        """None also where the request ended while its prompt was being computed."""
-        wanted = self._output.prompt_logprobs is not None and len(self._prompt) == self._prompt_tokens
-        return self._prompt if wanted else None
+    def _whole_prompt(self) -> dict[str, Any]:
+        """Nothing also where the request ended while its prompt was being computed."""
+        if self._output.prompt_logprobs is None or len(self._prompt) < self._prompt_tokens:
+            return {}
+        first = memoryview(self._output.prompt_ids).cast("i")[0]
+        return {"prompt_logprobs": self._prompt, "prompt_first": (first, self._scheme.raw(first))}
 
     def _echo(self, completed: int) -> str | None:
         """The prompt's text, as it was written or as its ids say, special tokens included."""

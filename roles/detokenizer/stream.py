@@ -136,9 +136,11 @@ class Stream:
         self._text.clear()
         self._ids = array("i")
         self._delivered = self.received
+        usage = None
+        if index == 0 or reason is not None:
+            usage = Usage(opened.prompt_tokens, self.received, self.cached)
         if reason is None:
-            return Event(opened.uid, index, text, ids, **details)
-        usage = Usage(opened.prompt_tokens, self.received, self.cached)
+            return Event(opened.uid, index, text, ids, usage=usage, **details)
         return Event(
             opened.uid,
             index,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from stretto.roles.gateway.job import Job
@@ -52,25 +52,22 @@ class TextLogprobs:
     def form(self, event: Event) -> dict[str, Any]:
         """`logprobs` of a choice, for the tokens of one event; with `echo`, those of the prompt first."""
         form: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-        if self._echo and event.prompt_logprobs:
-            self._first(form, event.prompt_text or "", event.prompt_logprobs)
+        if self._echo and event.prompt_logprobs and event.prompt_first:
+            self._first(form, *event.prompt_first)
             self._add(form, (info for info in event.prompt_logprobs if info is not None))
         self._add(form, event.logprobs)
         return form
 
-    def _first(self, form: dict[str, Any], prompt: str, infos: Sequence[TokenInfo | None]) -> None:
-        """The prompt's first token, which has no probability: its text is what the others leave of it."""
-        text = prompt.encode()
-        rest = b"".join(info.raw for info in infos if info is not None)
-        first = text[: -len(rest) or None] if text.endswith(rest) else b""
-        form["tokens"].append(_legible(first))
+    def _first(self, form: dict[str, Any], token: int, raw: bytes) -> None:
+        """The prompt's first token, which has no probability."""
+        form["tokens"].append(self._name(token, raw))
         form["token_logprobs"].append(None)
         form["top_logprobs"].append(None)
-        form["text_offset"].append(self._advance(first))
+        form["text_offset"].append(self._advance(raw))
 
     def _add(self, form: dict[str, Any], infos: Iterable[TokenInfo]) -> None:
         for info in infos:
-            form["tokens"].append(self._text(info))
+            form["tokens"].append(self._name(info.id, info.raw))
             form["token_logprobs"].append(finite(info.logprob))
             form["top_logprobs"].append(self._likeliest(info))
             form["text_offset"].append(self._advance(info.raw))
@@ -80,11 +77,11 @@ class TextLogprobs:
         table: dict[str, float] = {}
         tokens: list[Token] = [*info.top[: self._top], info]
         for token in tokens:
-            table.setdefault(self._text(token), finite(token.logprob))
+            table.setdefault(self._name(token.id, token.raw), finite(token.logprob))
         return table
 
-    def _text(self, token: Token) -> str:
-        return f"token_id:{token.id}" if self._as_ids else _legible(token.raw)
+    def _name(self, token: int, raw: bytes) -> str:
+        return f"token_id:{token}" if self._as_ids else _legible(raw)
 
     def _advance(self, raw: bytes) -> int:
         """Where these bytes begin, in characters; moves on to their end."""

@@ -121,6 +121,7 @@ def merge(events: list[Event]) -> Event:
         logprobs=[info for event in events for info in event.logprobs],
         prompt_logprobs=events[0].prompt_logprobs,
         prompt_text=events[0].prompt_text,
+        prompt_first=events[0].prompt_first,
         usage=events[-1].usage or events[0].usage,
     )
 

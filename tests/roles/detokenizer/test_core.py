@@ -49,8 +49,8 @@ def test_a_turn_brings_one_event_per_streaming_request_by_gateway(core):
     first = step([opened(1), opened(2, gateway=3)], [(1, 97, 0), (2, 98, 0)])
     second = step(tokens=[(2, 99, 1)])
     assert events(core, first, second) == {
-        0: [Event(1, 0, "a", ids(97))],
-        3: [Event(2, 0, "bc", ids(98, 99))],
+        0: [Event(1, 0, "a", ids(97), usage=Usage(2, 1))],
+        3: [Event(2, 0, "bc", ids(98, 99), usage=Usage(2, 2))],
     }
     assert events(core) == {}
     assert events(core, step(tokens=[(1, 98, 1)])) == {0: [Event(1, 1, "b", ids(98))]}
@@ -87,7 +87,10 @@ def test_a_stop_string_ends_the_request_at_once_and_whatever_follows_is_dropped(
     turn = core.take()
     assert turn.stopped == [1]
     assert turn.events == {
-        0: [Event(1, 0, "a", ids(97, 98), "stop", "b", Usage(2, 2, 1)), Event(2, 0, "ab", ids(97, 98))]
+        0: [
+            Event(1, 0, "a", ids(97, 98), "stop", "b", Usage(2, 2, 1)),
+            Event(2, 0, "ab", ids(97, 98), usage=Usage(2, 2)),
+        ]
     }
     assert len(core) == 1
     core.feed(step(tokens=[(1, 99, 2)], ends=[End(1, "length")]))
@@ -98,7 +101,8 @@ def test_a_stop_string_ends_the_request_at_once_and_whatever_follows_is_dropped(
 def test_repeated_tokens_are_dropped_and_a_missing_one_is_an_error(core):
     core.feed(step([opened(1)], [(1, 97, 0)]))
     core.feed(step(tokens=[(1, 97, 0)]))
-    assert events(core, step(tokens=[(1, 98, 1)])) == {0: [Event(1, 0, "ab", ids(97, 98))]}
+    found = events(core, step(tokens=[(1, 98, 1)]))
+    assert found == {0: [Event(1, 0, "ab", ids(97, 98), usage=Usage(2, 2))]}
     with pytest.raises(RuntimeError, match="token 3 of request 1 came when 2 was due"):
         core.feed(step(tokens=[(1, 99, 3)]))
 
@@ -129,7 +133,7 @@ def test_each_request_gets_the_log_probabilities_it_asked_for(core):
         core, step(opens, tokens, logprobs=[scores(1, -0.5, 98), scores(3, -0.25)])
     )[0]
     assert first.logprobs == [TokenInfo(97, "a", b"a", -0.5, 1, [Alternative(98, "b", b"b", -1.0)])]
-    assert second == Event(2, 0, "a", ids(97))
+    assert second == Event(2, 0, "a", ids(97), usage=Usage(2, 1))
     assert third.logprobs == [TokenInfo(98, "b", b"b", -0.25, 1, [])]
 
 

@@ -76,7 +76,8 @@ def test_the_prompts_parts_are_told_whole_with_the_first_event(make, parts):
     details = make(prompt_logprobs=0)
     for one in parts:
         details.prompt(one)
-    assert details.take(1, 0) == {"prompt_logprobs": [None, *infos(1, 2, 3)], "prompt_text": None}
+    told = {"prompt_logprobs": [None, *infos(1, 2, 3)], "prompt_first": (97, b"a"), "prompt_text": None}
+    assert details.take(1, 0) == told
     assert details.take(1, 0) == {}
 
 
@@ -87,7 +88,7 @@ def test_of_a_prompt_of_one_token_there_is_nothing_to_say(make):
 def test_of_a_prompt_that_was_not_finished_nothing_is_told(make):
     details = make(prompt_logprobs=0)
     details.prompt(part(1, 2))
-    assert details.take(0, 0)["prompt_logprobs"] is None
+    assert details.take(0, 0) == {"prompt_text": None}
 
 
 def test_a_missing_part_is_an_error(make):

@@ -41,10 +41,11 @@ def push(stream, data):
     return stops[-1]
 
 
-def test_events_carry_what_became_certain_since_the_last(make):
+def test_events_carry_what_became_certain_since_the_last_and_the_first_the_counts(make):
     stream = make()
+    stream.cached = 1
     push(stream, b"ab")
-    assert stream.progress() == Event(7, 0, "ab", ids(97, 98))
+    assert stream.progress() == Event(7, 0, "ab", ids(97, 98), usage=Usage(3, 2, 1))
     push(stream, b"c")
     assert stream.progress() == Event(7, 2, "c", ids(99))
 
@@ -55,7 +56,7 @@ def test_ids_without_text_wait_for_the_next_text(make):
     push(stream, "é".encode()[:1])
     assert stream.progress() is None
     push(stream, "é".encode()[1:])
-    assert stream.progress() == Event(7, 0, "é", ids(0xC3, 0xA9))
+    assert stream.progress() == Event(7, 0, "é", ids(0xC3, 0xA9), usage=Usage(3, 2))
 
 
 def test_the_terminal_event_shows_what_was_held_back(make):
@@ -85,7 +86,7 @@ def test_a_stop_string_ends_the_output_with_the_token_that_completes_it(make):
     stream = make(stop=("bc",))
     stream.cached = 1
     assert push(stream, b"ab") is None
-    assert stream.progress() == Event(7, 0, "a", ids(97, 98))
+    assert stream.progress() == Event(7, 0, "a", ids(97, 98), usage=Usage(3, 2, 1))
     assert push(stream, b"c") == "bc"
     assert stream.stopped("bc") == Event(7, 2, "", ids(99), "stop", "bc", Usage(3, 3, 1))
 
@@ -140,7 +141,7 @@ def infos(data):
 def test_log_probabilities_come_with_their_tokens_and_their_sum_at_the_end(make):
     stream = make(logprobs=0)
     push_scored(stream, b"ab")
-    assert stream.progress() == Event(7, 0, "ab", ids(97, 98), logprobs=infos(b"ab"))
+    assert stream.progress() == Event(7, 0, "ab", ids(97, 98), usage=Usage(3, 2), logprobs=infos(b"ab"))
     stream.scored(99, TokenLogprobs(7, -0.5, 1))
     stream.hide(99)
     assert stream.ended(End(7, "stop", 99)) == Event(

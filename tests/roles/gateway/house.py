@@ -88,6 +88,7 @@ def _voice(submit: m.Submit, i: int) -> list[m.Event]:
         logprobs=infos[:1],
         prompt_logprobs=prompt,
         prompt_text="He" if submit.echo else None,
+        prompt_first=None if prompt_top is None else (1, b"H"),
     )
     second = m.Event(uid, 1, "ö", ids(20), logprobs=infos[1:])
     end = m.Event(
@@ -101,8 +102,8 @@ def _voice(submit: m.Submit, i: int) -> list[m.Event]:
         cumulative_logprob=i - 4.25,
     )
     if params.max_tokens == 0:
-        return [msgspec.structs.replace(end, index=0, prompt_logprobs=prompt, prompt_text=first.prompt_text,
-                                        usage=m.Usage(2, 0))]  # fmt: skip
+        return [msgspec.structs.replace(first, text="", token_ids=b"", logprobs=[], usage=m.Usage(2, 0),
+                                        finish_reason="length", prompt_ids=end.prompt_ids)]  # fmt: skip
     return [first, second, end]
 
 

@@ -44,22 +44,23 @@ def test_of_alternatives_of_one_text_the_likeliest_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "rest", "first", "offsets"),
+    ("first", "rest", "names", "offsets"),
     [
-        ("Hello", [b"ello"], "H", [0, 1]),
-        ("öl", [b"\xb6", b"l"], "bytes:\\xc3", [0, 0, 1]),
-        ("Hi", [b"Hi"], "", [0, 0]),
-        ("Hi", [b"<s>", b"Hi"], "", [0, 0, 3]),
-        ("H", [], "H", [0]),
+        (b"H", [b"ello"], ["H", "ello"], [0, 1]),
+        (b"\xc3", [b"\xb6", b"l"], ["bytes:\\xc3", "bytes:\\xb6", "l"], [0, 0, 1]),
+        (b"<s>", [b" Hi"], ["<s>", " Hi"], [0, 3]),
+        (b"H", [b"\xf0\x9f"], ["H", "bytes:\\xf0\\x9f"], [0, 1]),
+        (b"H", [], ["H"], [0]),
     ],
 )
-def test_the_first_token_of_an_echoed_prompt_is_what_the_others_leave(
-    text: str, rest: list[bytes], first: str, offsets: list[int]
+def test_an_echoed_prompt_is_told_from_its_first_token_on(
+    first: bytes, rest: list[bytes], names: list[str], offsets: list[int]
 ) -> None:
-    event = said(prompt_text=text, prompt_logprobs=[None, *map(info, rest)])
+    event = said(prompt_first=(7, first), prompt_logprobs=[None, *map(info, rest)])
     form = TextLogprobs(job(echo=True)).form(event)
-    assert (form["tokens"][0], form["text_offset"]) == (first, offsets)
+    assert (form["tokens"], form["text_offset"]) == (names, offsets)
     assert form["token_logprobs"] == [None] + [-1.0] * len(rest)
+    assert TextLogprobs(job(echo=True, tokens_as_ids=True)).form(event)["tokens"][0] == "token_id:7"
 
 
 def test_a_prompt_that_is_not_echoed_is_not_told() -> None:
