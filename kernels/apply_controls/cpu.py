@@ -36,17 +36,23 @@ def _ends_with(history: Any, end: int, ids: Any, first: int, count: int) -> bool
 
 
 @simd.device()
+def _forbid(logits: Any, start: int, token: int, size: int) -> None:
+    if 0 <= token < size:
+        logits[start + token] = -_INF
+
+
+@simd.device()
 def _ban(
-    logits: Any, start: int, bans: Any, at: Any, history: Any, end: int, output: int, least: int
+    logits: Any, start: int, size: int, bans: Any, at: Any, history: Any, end: int, output: int, least: int
 ) -> None:
     """output: how many tokens have come, the last of them before history[end]."""
     while bans[at] != 0:
         count = np.int64(bans[at])
         if count < 0 and output < least:
             for i in range(at + 1, at + 1 - count):
-                logits[start + bans[i]] = -_INF
+                _forbid(logits, start, bans[i], size)
         elif 0 < count <= output + 1 and _ends_with(history, end, bans, at + 1, count - 1):
-            logits[start + bans[at + count]] = -_INF
+            _forbid(logits, start, bans[at + count], size)
         at += 1 + abs(count)
 
 
@@ -85,7 +91,8 @@ def apply_controls_kernel(pointer: Any) -> None:
             _add(logits, start, bias, own, a.vocabulary)
         if kinds[slot] & BANS:
             output, end = positions[index] - prompt_lengths[slot], slot * a.history_width + positions[index]
-            _ban(logits, start, bans, slot * a.bans_width, history, end, output, np.int64(min_tokens[slot]))
+            least, runs = np.int64(min_tokens[slot]), slot * a.bans_width
+            _ban(logits, start, a.vocabulary, bans, runs, history, end, output, least)
         if kinds[slot] & PENALTIES:
             strength = repetition[slot], frequency[slot], presence[slot]
             _penalise(logits, start, seen, own, a.vocabulary, *strength)

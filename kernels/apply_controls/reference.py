@@ -43,6 +43,7 @@ def apply_controls(
         if kinds & BANS:
             output = state.history[slot, int(state.prompt_lengths[slot]) : position].tolist()
             for token in banned(state.bans[slot].tolist(), output, int(state.min_tokens[slot])):
-                row[token] = -math.inf
+                if 0 <= token < len(row):
+                    row[token] = -math.inf
         if kinds & PENALTIES:
             penalise(row, slot, state)

@@ -22,7 +22,7 @@ class State(NamedTuple):
     bans: torch.Tensor
     """int32 [S, W]: runs, each a signed count and so many ids; a count of 0 ends them. -n: n ids that are
     banned before `min_tokens`. n: a bad word of n ids, of which the last is banned wherever the output ends
-    with the others."""
+    with the others. Ids from V on are passed over: a model may name an end that it has no embedding of."""
     seen: torch.Tensor
     """int32 [S, V]: IN_PROMPT if the prompt has the token, plus IN_OUTPUT as often as the output has it."""
     history: torch.Tensor

@@ -47,7 +47,10 @@ def with_bans(runs, output, min_tokens=0, prompt_length=3):
 def banned(*args, **kwargs):
     """The ids that a row of zeros loses."""
     state, position = with_bans(*args, **kwargs)
-    return [i for i, logit in enumerate(control([0.0] * 8, state, position=position)) if logit == -INF]
+    logits = torch.zeros(3, 8)
+    apply_controls(logits, torch.tensor([1]), torch.tensor([0]), torch.tensor([position]), state)
+    assert not logits[[0, 2]].any()
+    return (logits[1] == -INF).nonzero().flatten().tolist()
 
 
 def test_a_bias_is_added_and_minus_infinity_forbids():
@@ -78,6 +81,10 @@ def test_the_end_is_banned_before_the_minimum():
     assert banned([-2, 4, 6, 1, 5], [], min_tokens=2) == [4, 5, 6]
     assert banned([-2, 4, 6, 1, 5], [0], min_tokens=2) == [4, 5, 6]
     assert banned([-2, 4, 6, 1, 5], [0, 0], min_tokens=2) == [5]
+
+
+def test_ids_that_have_no_logit_are_passed_over():
+    assert banned([-3, 8, -1, 6, 1, 1000, 2, 0, 9], [0], min_tokens=2) == [6]
 
 
 def with_penalties(seen, presence=0.0, frequency=0.0, repetition=1.0):

@@ -96,6 +96,36 @@ def test_moving_hands_over_all_arrays_at_once(slots: HostSlots) -> None:
 
     moved = batch.move(upload)
     assert calls == [17]
+    assert (moved.control_updates, moved.controlled, moved.scored, moved.scores) == (None, None, None, None)
     assert moved.updates.entries == batch.updates.entries.tobytes()
     assert moved.rows.ids == batch.rows.ids.tobytes()
     assert moved.sizes == batch.sizes
+
+
+def test_what_few_requests_have_goes_along(slots: HostSlots) -> None:
+    controls = m.Controls(bias_ids=int32(3), bias_values=np.float32([1]).tobytes())
+    sampling = m.Sampling(controls=controls, logprobs=2, prompt_logprobs=1)
+    plan = m.Plan(
+        step=1,
+        admits=[admit(0, 0, [1]), admit(3, 0, [2], sampling)],
+        chunks=int32([0, 2, 1], [3, 2, 1]),
+        chunk_ids=int32(5, 6, 7, 8),
+        scored=int32([1, -1]),
+    )
+    batch = make_batch(plan, slots, 100)
+    moved = batch.move(lambda arrays: [array.tolist() for array in arrays])
+    assert moved.control_updates is not None
+    assert moved.control_updates.slots == [3]
+    assert moved.controlled == ([1], [3], [2])
+    assert moved.scored == ([1], [2], [8])
+    assert moved.scores is batch.scores
+
+
+def test_a_slot_keeps_its_controls_until_it_is_admitted_again(slots: HostSlots) -> None:
+    controls = m.Controls(presence_penalty=1.0)
+    make_batch(m.Plan(step=1, admits=[admit(3, 0, [2, 5], m.Sampling(controls=controls))]), slots, 100)
+    again = make_batch(m.Plan(step=2, decodes=int32(3)), slots, 100)
+    assert again.control_updates is None
+    assert again.controlled is not None
+    later = make_batch(m.Plan(step=3, admits=[admit(3, 1, [2])], decodes=int32(3)), slots, 100)
+    assert later.controlled is None

@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 import torch
 
+from stretto.roles import messages as m
 from stretto.roles.executor.device_cuda import CudaDevice
+from stretto.roles.executor.landing import Landing
 
 
 class Event:
@@ -224,3 +226,28 @@ def test_the_runner_gives_the_same_tokens_as_on_the_cpu(make_bench: Any, tiny: A
     kind = functools.partial(CudaDevice, cuda=Cuda(), place=torch.device("cpu"))
     tokens = make_bench(tiny, device=kind).generate(prompts, 12, chunk=2)
     assert tokens == make_bench(tiny).generate(prompts, 12, chunk=2)
+
+
+def test_details_are_fetched_before_the_tokens_that_announce_them(device: CudaDevice, cuda: Cuda) -> None:
+    landing, stream, landed = Landing(device, 2), device.stream(), device.event()
+    landing.reserve(5)
+    mark = len(cuda.log)
+    landing.fetch(stream, landed, detailed=True)
+    once = [("record", "compute"), ("wait", "to_host"), ("record", "to_host")]
+    assert cuda.since(mark) == once + once
+    assert cuda.log[-1][2] is landed.raw
+
+
+def test_controls_and_log_probabilities_are_the_same_as_on_the_cpu(make_bench: Any, tiny: Any) -> None:
+    bias = np.array([9.0], np.float32).tobytes()
+    controls = m.Controls(frequency_penalty=1.0, bias_ids=bytes(4), bias_values=bias, bad_words=(bytes(8),))
+    sampling = m.Sampling(temperature=1.0, controls=controls, logprobs=3, prompt_logprobs=2)
+    chunks = [(0, [3, 1, 4], True), (1, [1, 5], True)]
+    histories = {0: (3, [3, 1, 4]), 1: (2, [1, 5])}
+    first = {"chunks": chunks, "admits": {0: sampling, 1: sampling}, "histories": histories}
+    plans = [first | {"scored": [(0, -1)]}, *[{"decodes": [1, 0]}] * 5]
+    kind = functools.partial(CudaDevice, cuda=Cuda(), place=torch.device("cpu"))
+    results = [make_bench(tiny, **more).run_ahead(plans) for more in ({"device": kind}, {})]
+    assert [(r.tokens, r.logprobs, r.prompt_logprobs) for r in results[0]] == [
+        (r.tokens, r.logprobs, r.prompt_logprobs) for r in results[1]
+    ]

@@ -2,12 +2,13 @@ import numpy as np
 import pytest
 import torch
 
+from stretto.kernels.apply_controls import PENALTIES
 from stretto.roles import messages as m
-from stretto.roles.executor.slots import SAMPLING, DeviceSlots, HostSlots
+from stretto.roles.executor.slots import NONE, SAMPLING, DeviceSlots, HostSlots
 
 
-def admit(slot: int, length: int, pages: list[int]) -> m.Admit:
-    return m.Admit(slot, length, np.array(pages, np.int32).tobytes(), m.Sampling())
+def admit(slot: int, length: int, pages: list[int], sampling: m.Sampling | None = None) -> m.Admit:
+    return m.Admit(slot, length, np.array(pages, np.int32).tobytes(), sampling or m.Sampling())
 
 
 def pairs(*values: tuple[int, int]) -> np.ndarray:
@@ -46,6 +47,17 @@ def test_an_admit_forgets_what_the_slot_held() -> None:
     assert slots.grow(pairs((0, 0))).tolist() == [[0, 1, 0]]
     with pytest.raises(RuntimeError, match="slot 0 has no page for position 4"):
         slots.cells(np.array([0]), np.array([4]))
+
+
+def test_an_admit_says_what_the_slot_wants_beside_tokens() -> None:
+    slots = HostSlots(2, 4, page_size=2)
+    wanted = m.Sampling(controls=m.Controls(frequency_penalty=0.5), logprobs=0, prompt_logprobs=4)
+    slots.admit([admit(0, 0, []), admit(1, 0, [], wanted)])
+    assert slots.kinds.tolist() == [0, PENALTIES]
+    assert slots.logprobs.tolist() == [NONE, 0]
+    assert slots.prompt_logprobs.tolist() == [NONE, 4]
+    slots.admit([admit(1, 0, [])])
+    assert [slots.kinds[1], slots.logprobs[1], slots.prompt_logprobs[1]] == [0, NONE, NONE]
 
 
 def test_nothing_grows_from_nothing() -> None:
