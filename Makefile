@@ -42,5 +42,5 @@ $(VENV)/.serve: pyproject.toml | $(BIN)/python
 	touch $@
 
 $(VENV)/.test: $(VENV)/.serve
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[test]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[test,eval]'
 	touch $@
