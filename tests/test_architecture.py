@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ROLES = ("gateway", "tokenizer", "scheduler", "executor", "detokenizer", "client")
-SHARED = ("stretto.roles.messages", "stretto.roles.config", "stretto.roles.actor", "stretto.roles.metrics")
+SHARED = tuple(f"stretto.roles.{name}" for name in ("messages", "config", "actor", "metrics", "sockets"))
 
 
 def sources(folder: str) -> list[Path]:

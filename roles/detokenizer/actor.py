@@ -12,7 +12,7 @@ from stretto.roles import messages as m
 from stretto.roles.actor import Role
 from stretto.roles.detokenizer.core import Core
 from stretto.roles.detokenizer.scheme import load_scheme
-from stretto.roles.detokenizer.sockets import Outbox
+from stretto.roles.sockets import Outbox
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(m.Tokens)

@@ -13,11 +13,11 @@ import zmq
 
 from stretto.roles import messages as m
 from stretto.roles.actor import Role
+from stretto.roles.sockets import Mailbox, Outbox
 from stretto.roles.tokenizer.chat import load_template
 from stretto.roles.tokenizer.core import Core
 from stretto.roles.tokenizer.lane import Lane, Outcome, Task
 from stretto.roles.tokenizer.refusal import Refused
-from stretto.roles.tokenizer.sockets import Mailbox, Outbox
 from stretto.roles.tokenizer.vocabulary import load_vocabulary
 
 BYTES_PER_TURN = 1 << 16

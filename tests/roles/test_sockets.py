@@ -3,7 +3,7 @@ import select
 import pytest
 import zmq
 
-from stretto.roles.tokenizer.sockets import HIGH_WATER, Mailbox, Outbox
+from stretto.roles.sockets import HIGH_WATER, Mailbox, Outbox
 
 
 @pytest.fixture
