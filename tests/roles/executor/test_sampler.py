@@ -135,6 +135,20 @@ def test_a_replay_goes_on_as_before(tiny: Any, make_bench: Any, name: str, lengt
     assert replayed == tokens[length:]
 
 
+def test_a_prefix_hit_changes_no_token(tiny: Any, make_bench: Any) -> None:
+    prompt = list(range(40, 60))
+    sampling = m.Sampling(temperature=1.2, seed=5, controls=CONTROLS["all"], logprobs=3)
+    _, alone = run_ahead(make_bench(tiny, page_size=4), [prompt], [sampling], 10)
+    bench = make_bench(tiny, page_size=4)
+    bench.step([(1, prompt[:16], True)], admits={1: m.Sampling()})
+    admit = m.Admit(0, 16, int32(bench.pages[1]), sampling, len(prompt), int32(prompt))
+    bench.lengths[0], bench.pages[0] = 16, list(bench.pages[1])
+    first = bench.plan([(0, prompt[16:], True)])
+    bench.runner.launch(m.Plan(first.step, [admit], b"", first.growth, first.chunks, first.chunk_ids))
+    results = [bench.result(), *bench.run_ahead([{"decodes": [0]}] * 9)]
+    assert [(r.tokens, r.logprobs) for r in results] == [(r.tokens, r.logprobs) for r in alone]
+
+
 def test_a_slot_forgets_the_controls_of_the_one_before(tiny: Any, make_bench: Any) -> None:
     plain = make_bench(tiny).generate(PROMPTS[:1], 8)
     bench = make_bench(tiny)
