@@ -1,6 +1,6 @@
 """All compilation at start-up, so that no request waits for it.
 
-Measured on two cores (Zen 5): for one head size and one weight type 10 s cold, 0.3 s from the
+Measured (Zen 5): for one head size and one weight type 8 s of processor time cold, 0.3 s from the
 cache.
 """
 
