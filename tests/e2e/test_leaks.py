@@ -1,9 +1,9 @@
 """Clients that vanish leave nothing behind, wherever their request was."""
 
-import contextlib
 import json
 import socket
 import time
+from socket import SHUT_RDWR
 
 import pytest
 import websockets.sync.client as ws
@@ -88,13 +88,12 @@ def test_an_http_client_vanishes(narrow, stream, moment):
 
 def test_a_websocket_vanishes_with_all_its_requests(narrow):
     pids = {title: process.pid for title, process in narrow.family().items()}
-    socket = ws.connect(narrow.url.replace("http", "ws") + "/v1/stream")
-    for i in range(5):
-        request = {"prompt": SHORT_PROMPT, "max_tokens": 400, "ignore_eos": True, "stream": i % 2 == 0}
-        socket.send(json.dumps({"type": "generate", "id": str(i), "request": request}))
-    wait_for(lambda metrics: metrics["stretto_requests_running"] == 2, narrow)
-    with contextlib.suppress(OSError):
-        socket.socket.close()
+    with ws.connect(narrow.url.replace("http", "ws") + "/v1/stream") as socket:
+        for i in range(5):
+            request = {"prompt": SHORT_PROMPT, "max_tokens": 400, "ignore_eos": True, "stream": i % 2 == 0}
+            socket.send(json.dumps({"type": "generate", "id": str(i), "request": request}))
+        wait_for(lambda metrics: metrics["stretto_requests_running"] == 2, narrow)
+        socket.socket.shutdown(SHUT_RDWR)  # no closing handshake
     assert_nothing_is_left(narrow, pids)
 
 

@@ -1,12 +1,12 @@
 """Launch, repair and end of the role graph."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import httpx
 import psutil
@@ -52,20 +52,22 @@ def test_a_signal_leaves_no_process_socket_or_file(model_dir, sig):
         httpx.get(server.url + "/health")
 
 
-def serve_and_fail(*args):
+def serve_and_fail(*args, **env):
     return subprocess.run(
-        [sys.executable, "-m", "stretto.supervisor", "serve", *args], capture_output=True, text=True
+        [sys.executable, "-m", "stretto.supervisor", "serve", *args],
+        capture_output=True,
+        text=True,
+        env=os.environ | env,
     )
 
 
-def test_a_role_that_fails_at_boot_ends_the_launch_with_its_own_words(model_dir):
-    before = set(Path("/tmp").glob("stretto-*"))
-    result = serve_and_fail("--port", "0", "--kv-memory", "nonsense")
+def test_a_role_that_fails_at_boot_ends_the_launch_with_its_own_words(model_dir, tmp_path):
+    result = serve_and_fail("--port", "0", "--kv-memory", "nonsense", TMPDIR=str(tmp_path))
     assert result.returncode == 1
     assert "executor.0 did not start" in result.stderr
     assert "nonsense" in result.stderr
     assert "Traceback" not in result.stderr
-    assert set(Path("/tmp").glob("stretto-*")) <= before
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_taken_port_is_named(model_dir):
