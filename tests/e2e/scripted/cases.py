@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from e2e.scripted.scripts import Case, Shelf, Step
+from e2e.scripted.scripts import Case, Step
 from scripted import DEFAULT_EXTRA, EOS, EXTRA
 from scripted import END as END_OF_TURN
 
@@ -460,5 +460,3 @@ RAW = [
     *(token.encode() if isinstance(token, str) else token for token in [*SPECIALS, *EXTRA_TOKENS]),
 ]
 """The bytes of each token."""
-
-SHELF = Shelf(CASES, 128, RAW, extra=EXTRA_TOKENS, eos=[EOS, END_OF_TURN])

@@ -1,4 +1,4 @@
-"""Servers on the shared scripts."""
+"""Servers on the byte-level model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from e2e.scripted.shared import SHELF
 from e2e.scripted.trials import Bench, launched
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """A server with room for everything at once."""
     with launched(SHELF, tmp_path_factory.mktemp("model")) as bench:
@@ -17,7 +17,7 @@ def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         bench.rest()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """A server that computes five tokens a step, and has no room for two long sequences."""
     args = ["--kv-memory", "112tokens", "--page-size", "4", "--max-batched-tokens", "5", "--max-seqs", "8"]

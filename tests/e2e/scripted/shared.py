@@ -1,10 +1,10 @@
-"""Scripts for tests that compare answers with each other, or with a computation."""
+"""The byte-level model: scripts for comparisons and computations, beside the cases."""
 
 from __future__ import annotations
 
 import random
 
-from e2e.scripted.cases import EXTRA_TOKENS, HALF, HELLO, RAW, SMILE, A, B, C, D, X, Z, spell
+from e2e.scripted.cases import CASES, EXTRA_TOKENS, HALF, HELLO, RAW, SMILE, A, B, C, D, X, Z, spell
 from e2e.scripted.scripts import Case, Shelf
 from scripted import END as END_OF_TURN
 from scripted import EOS, START
@@ -49,4 +49,4 @@ CHAT = Case(
 
 SHARED = [DICE, COIN, LONG, SHORT, UNEVEN, SCORED, CHAT]
 
-SHELF = Shelf(SHARED, 128, RAW, extra=EXTRA_TOKENS, eos=[EOS, END_OF_TURN])
+SHELF = Shelf([*CASES, *SHARED], 128, RAW, extra=EXTRA_TOKENS, eos=[EOS, END_OF_TURN])

@@ -7,8 +7,9 @@ from concurrent.futures import Future
 
 import pytest
 from e2e.scripted.asking import Answer
-from e2e.scripted.cases import CASES, SHELF
+from e2e.scripted.cases import CASES
 from e2e.scripted.scripts import Case
+from e2e.scripted.shared import SHELF
 from e2e.scripted.trials import WAYS, Bench, launched
 
 COMPANY = 8

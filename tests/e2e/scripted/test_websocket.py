@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import websockets.sync.client as ws
 from e2e.scripted.asking import DEFAULTS
-from e2e.scripted.cases import CASES, RAW, SHELF
+from e2e.scripted.cases import CASES, RAW
 from e2e.scripted.scripts import Case, logprobs_of
-from e2e.scripted.trials import FLOOR, Bench, about, launched
+from e2e.scripted.trials import FLOOR, Bench, about
 
 Frame = dict[str, Any]
 
 NAMES = [case.name for case in CASES]
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    with launched(SHELF, tmp_path_factory.mktemp("model")) as bench:
-        yield bench
-        bench.rest()
-
-
 @pytest.fixture(scope="module", params=[False, True], ids=["whole", "streamed"])
-def frames(bench: Bench, request: pytest.FixtureRequest) -> dict[str, list[Frame]]:
+def frames(roomy: Bench, request: pytest.FixtureRequest) -> dict[str, list[Frame]]:
     """What came for each case, by its name."""
     came: dict[str, list[Frame]] = {name: [] for name in NAMES}
-    with ws.connect(bench.server.url.replace("http", "ws") + "/v1/stream") as socket:
+    with ws.connect(roomy.server.url.replace("http", "ws") + "/v1/stream") as socket:
         for case in CASES:
-            body = {**DEFAULTS, "prompt": bench.shelf.prompt(case), "logprobs": 2, **case.fields}
+            body = {**DEFAULTS, "prompt": roomy.shelf.prompt(case), "logprobs": 2, **case.fields}
             body["stream"] = request.param
             socket.send(json.dumps({"type": "generate", "id": case.name, "request": body}))
         while not all(said and said[-1]["type"] != "delta" for said in came.values()):
@@ -41,10 +34,10 @@ def frames(bench: Bench, request: pytest.FixtureRequest) -> dict[str, list[Frame
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
-def test_all_at_once(bench: Bench, frames: dict[str, list[Frame]], case: Case) -> None:
+def test_all_at_once(roomy: Bench, frames: dict[str, list[Frame]], case: Case) -> None:
     said, done = frames[case.name], frames[case.name][-1]
-    prompt = bench.shelf.prompt(case)
-    lead = bench.text(prompt) if case.fields.get("echo") else ""
+    prompt = roomy.shelf.prompt(case)
+    lead = roomy.text(prompt) if case.fields.get("echo") else ""
     assert "".join(frame.get("text", "") for frame in said) == lead + case.text
     assert joined(said, "token_ids") == list(case.ids)
     assert joined(said, "logprobs") == entries(case, [*prompt, *case.ids], len(prompt))
