@@ -431,16 +431,33 @@ def test_a_prompt_that_was_scored_in_part_is_reused_as_far_as_that() -> None:
         assert sequence.reusable(30) == reusable
 
 
-def test_a_prompt_is_not_scored_twice_after_a_retraction() -> None:
+@pytest.mark.parametrize("cache", [True, False])
+def test_scores_neither_repeat_nor_lack_when_their_prompt_is_retracted(cache: bool) -> None:
+    world = World(pages=19, page_size=1, max_batched_tokens=3, prefix_cache=cache)
+    old = world.submit([1, 2, 3], max_tokens=16)
+    world.turn()
+    sampling = m.Sampling(prompt_logprobs=2, logprobs=1)
+    young = world.submit(list(range(12)), max_tokens=5, sampling=sampling)
+    while not world.core._requests.counts.retractions:
+        world.turn()
+    stream = world.streams[young]
+    assert 0 < len(stream.prompt_scores) < 11
+    world.drain()
+    assert world.output(old) == world.expect(old)
+    assert world.output(young) == world.expect(young)
+    assert (stream.prompt_scores, stream.scores) == world.expect_scores(young)
+
+
+def test_a_prompt_is_not_scored_twice_when_its_answer_is_retracted() -> None:
     world = World(pages=6, page_size=4, max_seqs=2)
-    old = world.submit([1, 2, 3, 4], max_tokens=16)
+    world.submit([1, 2, 3, 4], max_tokens=16)
     young = world.submit([5, 6, 7, 8], max_tokens=16, sampling=m.Sampling(prompt_logprobs=2, logprobs=1))
     world.drain()
     assert world.core._requests.counts.retractions == 1
-    assert world.output(old) == world.expect(old)
     assert world.output(young) == world.expect(young)
     stream = world.streams[young]
     assert (stream.prompt_scores, stream.scores) == world.expect_scores(young)
+    assert sum(bool(plan.scored) for plan in world.plans) == 1
 
 
 def test_a_dropped_token_has_no_score() -> None:

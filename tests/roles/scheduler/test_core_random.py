@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from stretto.roles import messages as m
 from stretto.tests.roles.scheduler.device import World, ints
 
 VOCABULARY = 3
@@ -19,20 +20,34 @@ class Order(NamedTuple):
     prompt: list[int]
     max_tokens: int | None
     stops: set[int]
-    seed: int
+    sampling: m.Sampling
+    priority: int
+    patience: int | None
+    """Ticks until its deadline."""
 
 
+SCORES = st.sampled_from([None, None, None, 0, 2])
+SAMPLINGS = st.builds(m.Sampling, seed=st.integers(0, 3), logprobs=SCORES, prompt_logprobs=SCORES)
+BEAMS = st.builds(
+    lambda n, more, penalty, early: m.Beams(n + more, n, penalty, early),
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.sampled_from([1.0, 1.0, 0.0, -1.0]),
+    st.sampled_from([False, True, "never"]),
+)
 ORDERS = st.builds(
     Order,
     prompt=st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=12),
-    max_tokens=st.one_of(st.none(), st.integers(1, 20)),
+    max_tokens=st.one_of(st.none(), st.integers(0, 20)),
     stops=st.sets(st.integers(0, 5 * VOCABULARY), max_size=6),
-    seed=st.integers(0, 3),
+    sampling=SAMPLINGS,
+    priority=st.sampled_from([0, 0, 0, -1, 1]),
+    patience=st.sampled_from([None, None, None, 1, 3]),
 )
 
 
 class Machine(RuleBasedStateMachine):
-    """Submit, plan, report, abort, stop, lose the device, in any order, with hardly any memory."""
+    """Submit, plan, report, abort, stop, expire, lose the device, in any order, with hardly any memory."""
 
     @initialize(
         pages=st.integers(1, 12),
@@ -67,25 +82,60 @@ class Machine(RuleBasedStateMachine):
             detokenizers=detokenizers,
         )
         self.restarts = 0
+        self.now = 0
 
     @rule(orders=st.lists(ORDERS, min_size=1, max_size=5))
     def submit(self, orders: list[Order]) -> None:
         for order in orders:
             self._submit(order.prompt, order)
 
-    @rule(order=ORDERS, pick=st.integers(0), trim=st.sampled_from([0, 0, 1, 2, 5, 10]))
-    def follow_up(self, order: Order, pick: int, trim: int) -> None:
+    @rule(
+        order=ORDERS,
+        pick=st.integers(0),
+        trim=st.sampled_from([0, 0, 1, 2, 5, 10]),
+        times=st.sampled_from([1, 1, 2, 4]),
+    )
+    def follow_up(self, order: Order, pick: int, trim: int, times: int) -> None:
         """Submit prompt and output of an earlier request without the last few, and something new."""
         uid = self._uid(pick)
         if uid is not None:
             stream = self.world.streams[uid]
             history = ints(stream.request.prompt_ids) + stream.tokens
-            self._submit(history[: len(history) - trim] + order.prompt[:3], order)
+            for _ in range(times):
+                self._submit(history[: len(history) - trim] + order.prompt[:3], order)
 
-    def _submit(self, prompt: list[int], order: Order) -> None:
-        uid = self.world.submit(prompt, order.max_tokens, tuple(order.stops), order.seed)
+    @rule(order=ORDERS, choices=st.integers(2, 5))
+    def fork(self, order: Order, choices: int) -> None:
+        leader = self._submit(order.prompt, order)
+        for _ in range(1, choices):
+            self._submit(order.prompt, order, leader=leader)
+
+    @rule(order=ORDERS, beams=BEAMS)
+    def search(self, order: Order, beams: m.Beams) -> None:
+        self._submit(order.prompt, order, beams=beams)
+
+    def _submit(self, prompt: list[int], order: Order, **fields: Any) -> int:
+        deadline = None if order.patience is None else float(self.now + order.patience)
+        uid = self.world.submit(
+            prompt,
+            order.max_tokens,
+            tuple(order.stops),
+            sampling=order.sampling,
+            priority=order.priority,
+            deadline=deadline,
+            **fields,
+        )
         refused = self.world.limits.refusal(len(prompt), order.max_tokens) is not None
         assert (self.world.streams[uid].end is not None) == refused
+        return uid
+
+    @rule()
+    def tick(self) -> None:
+        self.now += 1
+        self.world.expire(self.now)
+        for stream in self.world.streams.values():
+            deadline = stream.request.deadline
+            assert deadline is None or deadline > self.now or stream.end is not None or stream.silenced
 
     @rule()
     def plan(self) -> None:
@@ -142,14 +192,21 @@ class Machine(RuleBasedStateMachine):
 
     def _check_stream(self, uid: int) -> None:
         stream = self.world.streams[uid]
+        if stream.end is not None and stream.end.reason == "error":
+            code = self.world.fault(uid).code
+            if code in ("context_length_exceeded", "kv_pool_exceeded"):
+                assert stream.tokens == stream.prompt_scores == []
+                return
+            assert code == "timeout" or self.restarts >= 2
+        tokens, reason = self.world.expect(uid)
+        prompt_scores, scores = self.world.expect_scores(uid)
+        assert stream.scores == scores
         if stream.end is not None and stream.end.reason in ("stop", "length"):
-            assert self.world.output(uid) == self.world.expect(uid)
-        elif stream.end is not None and stream.end.reason == "error":
-            assert stream.end.fault is not None
-            assert stream.end.fault.status == 400 or self.restarts >= 2
-        elif stream.tokens:
-            expected = self.world.expect(uid)[0]
-            assert stream.tokens == expected[: len(stream.tokens)]
+            assert self.world.output(uid) == (tokens, reason)
+            assert stream.prompt_scores == prompt_scores
+        else:
+            assert stream.tokens == tokens[: len(stream.tokens)]
+            assert stream.prompt_scores == prompt_scores[: len(stream.prompt_scores)]
 
 
 TestCore = Machine.TestCase
