@@ -36,6 +36,7 @@ from stretto.roles.config import Config
 from stretto.roles.options import config_options
 from stretto.roles.resolve import resolve
 from stretto.shm.board import HEARTBEAT, Board, State
+from stretto.shm.trace import Traces
 
 WATCH_SECONDS = 1.0
 """How often heartbeats and deadlines are looked at."""
@@ -56,6 +57,9 @@ class Supervisor:
         self._janitor = _hire_janitor(self._run_dir, *([config.uds] if config.uds else []))
         self._board_fd = Board.create(graph.names(config))
         self._board = Board(self._board_fd)
+        self._trace_fd = Traces.create(graph.names(config))
+        self._since = 0
+        """Of the recording that runs; 0: none does."""
         self._wiring = graph.Wiring(config)
         self._children = {name: Child(name, self._board) for name in graph.names(config)}
         self._served = False
@@ -101,13 +105,14 @@ class Supervisor:
         self._wiring.close()
         self._listen.close()
         os.close(self._board_fd)
+        os.close(self._trace_fd)
         self._janitor.communicate()  # its end of file: it cleans up and exits
 
     # A child's life.
 
     def _spawn(self, child: Child) -> None:
         wires, fds = self._wiring.of(child.name)
-        extras = {"board": self._board_fd}
+        extras = {"board": self._board_fd, "trace": self._trace_fd}
         if any(spec.listens for spec in graph.ROLES if spec.name == child.role):
             extras["listen"] = self._listen.fileno()
         boot = m.Boot(
@@ -117,6 +122,8 @@ class Supervisor:
         assert child.control is not None
         self._loop.add_reader(child.pidfd, self._on_exit, child)
         self._loop.add_reader(child.control.fileno(), self._on_message, child)
+        if self._since:
+            child.send(m.Trace(self._since))
 
     def _on_message(self, child: Child) -> None:
         for message in child.messages():
@@ -127,7 +134,16 @@ class Supervisor:
                     self._say(f"{child.name}: {text}")
                 case m.Failed(error):
                     child.error = error
+                case m.Profile(since):
+                    self._profile(child, since)
         self._changed.set()
+
+    def _profile(self, asker: Child, since: int) -> None:
+        """Record in every role, or no more; whoever asked hears of it last, when all have been told."""
+        if not (since and self._since):
+            self._since = since
+        for child in [*(c for c in self._children.values() if c is not asker), asker]:
+            child.send(m.Trace(self._since))
 
     def _on_exit(self, child: Child) -> None:
         assert child.control is not None

@@ -19,7 +19,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,8 +28,10 @@ import uvloop
 from stretto.roles import config as configs
 from stretto.roles import messages as m
 from stretto.roles.metrics import Meter
+from stretto.roles.trace import RINGS, Probe, Recorder
 from stretto.shm.board import Board
 from stretto.shm.channel import Receiver, Sender
+from stretto.shm.trace import Traces
 
 HEARTBEAT_SECONDS = 1.0
 MAX_CONTROL_BYTES = 1 << 17
@@ -68,6 +70,7 @@ class Context:
         self._receivers: dict[str, Receiver] = {}
         self.heed: Callable[[], None] = lambda: None
         """Obeys the control messages that have come."""
+        self._recorder = Recorder()
         self._wakeup = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         extras = fds[3 * len(boot.rings) :]
@@ -136,6 +139,13 @@ class Context:
         """Send a control message to the supervisor."""
         self._control.send(_encoder.encode(message))
 
+    def record(self, probes: Iterable[Probe], since: int) -> None:
+        """Record spans for the recording of this name; 0: record no more."""
+        self._recorder.stop()
+        if since:
+            section = Traces(self.fds["trace"]).section(self.name)
+            self._recorder.start(section, (*RINGS, *probes), since)
+
 
 class Role:
     """One actor. Subclasses fill in `open`, `turn` or `run`, and what to do when a neighbour dies."""
@@ -165,6 +175,13 @@ class Role:
 
     def peer_lost(self, role: str, index: int) -> None:
         """A role died and what it held is gone (told to gateways only)."""
+
+    def probes(self) -> tuple[Probe, ...]:
+        """The functions of this role that are worth a span in a recording."""
+        return ()
+
+    def traced(self, since: int) -> None:
+        """The recording of this name is under way in every role, or, with 0, none is any more."""
 
 
 async def _live(
@@ -209,6 +226,9 @@ def _obey(role: Role, message: m.ToRole, fds: list[int]) -> None:
             role.peer_lost(peer, index)
         case m.Stop(grace):
             role.ctx.stopping, role.ctx.grace = True, grace
+        case m.Trace(since):
+            role.ctx.record(role.probes(), since)
+            role.traced(since)
         case m.Boot():
             raise RuntimeError("a role boots once")
 

@@ -563,7 +563,7 @@ class Boot(msgspec.Struct, tag="boot", frozen=True):
     """Private 0700 directory that holds the zmq sockets of this launch."""
     rings: list[RingWire]
     extra_fds: list[str] = []
-    """Names of further descriptors after the rings': "board", "listen"."""
+    """Names of further descriptors after the rings': "board", "trace", "listen"."""
 
 
 class Rewire(msgspec.Struct, tag="rewire", frozen=True):
@@ -585,7 +585,14 @@ class Stop(msgspec.Struct, tag="stop", frozen=True):
     grace: float
 
 
-ToRole = Boot | Rewire | PeerLost | Stop
+class Trace(msgspec.Struct, tag="trace", frozen=True):
+    """Record spans into the trace memory from now on, or no more."""
+
+    since: int
+    """Names the recording: `time.monotonic_ns()` of its start. 0: none."""
+
+
+ToRole = Boot | Rewire | PeerLost | Stop | Trace
 
 
 # ── control: role → supervisor ───────────────────────────────────────────────────────────────────
@@ -610,4 +617,14 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     error: str
 
 
-ToSupervisor = Progress | Ready | Failed
+class Profile(msgspec.Struct, tag="profile", frozen=True):
+    """From a gateway: start a recording of this name in every role, or, with 0, end the one that runs.
+
+    Ends with a `Trace` to the gateway, when every other role has been sent one. Its `since` is another
+    than was asked for where a recording runs already, which then goes on.
+    """
+
+    since: int
+
+
+ToSupervisor = Progress | Ready | Failed | Profile

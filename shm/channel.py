@@ -32,6 +32,16 @@ class Sender:
         self._queue: deque[bytes] = deque()
 
     @property
+    def name(self) -> str:
+        """Of the ring."""
+        return self._ring.name
+
+    @property
+    def position(self) -> int:
+        """Where the last published record ends; its receiver is there when it has got it."""
+        return self._ring.position
+
+    @property
     def bell_fd(self) -> int:
         """Readable when there may be space again: then call `hear`."""
         return self._space
@@ -85,6 +95,16 @@ class Receiver:
         os.close(memory_fd)
         self._items, self._space = items_fd, space_fd
         self._next_ring = self._next_quarter()
+
+    @property
+    def name(self) -> str:
+        """Of the ring."""
+        return self._ring.name
+
+    @property
+    def position(self) -> int:
+        """Where the last received record ends."""
+        return self._ring.position
 
     @property
     def bell_fd(self) -> int:

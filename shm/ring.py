@@ -113,6 +113,11 @@ class RingWriter(_End):
         self._tail = self._words[_TAIL]
         self._limit = self._free_until()
 
+    @property
+    def position(self) -> int:
+        """Bytes published so far, padding included: where the last record ends."""
+        return self._tail
+
     def _free_until(self) -> int:
         """Sync point "consume": the position up to which every reader has let go of the buffer."""
         heads = self._words[_HEAD : _HEAD + _LINE * self._readers : _LINE].tolist()

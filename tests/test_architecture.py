@@ -10,7 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ROLES = ("gateway", "tokenizer", "scheduler", "executor", "detokenizer", "client")
-SHARED = tuple(f"stretto.roles.{name}" for name in ("messages", "config", "actor", "metrics", "sockets"))
+SHARED = tuple(
+    f"stretto.roles.{name}" for name in ("messages", "config", "actor", "metrics", "sockets", "trace")
+)
 
 
 def sources(folder: str) -> list[Path]:

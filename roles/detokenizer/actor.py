@@ -13,6 +13,7 @@ from stretto.roles.actor import Role
 from stretto.roles.detokenizer.core import Core
 from stretto.roles.detokenizer.scheme import load_scheme
 from stretto.roles.sockets import Outbox
+from stretto.roles.trace import Probe, span
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(m.Tokens)
@@ -39,11 +40,23 @@ class Detokenizer(Role):
             self._core.feed(_decoder.decode(record))
         turn = self._core.take()
         for gateway, events in turn.events.items():
-            if not self._gateways[gateway].send(_encoder.encode(m.Events(events))):
-                self.ctx.log.warning("gateway %d takes no messages: dropped %d events", gateway, len(events))
+            self._send(gateway, events)
         if turn.stopped:
             self._scheduler.send(_encoder.encode(m.StopHit(turn.stopped)))
         self.ctx.meter.set("streams_live", len(self._core))
+
+    def _send(self, gateway: int, events: list[m.Event]) -> None:
+        if not self._gateways[gateway].send(_encoder.encode(m.Events(events))):
+            self.ctx.log.warning("gateway %d takes no messages: dropped %d events", gateway, len(events))
+
+    def probes(self) -> tuple[Probe, ...]:
+        """See `roles.actor`."""
+        return (
+            span(Detokenizer, "turn", "turn"),
+            span(Core, "feed", "detokenise", ("tokens",), lambda _, core, tokens: (len(tokens.ids) // 4,)),
+            span(Core, "take", "collect text"),
+            span(Detokenizer, "_send", "encode", ("events",), lambda _, role, to, events: (len(events),)),
+        )
 
     def rewired(self, edge: str) -> None:
         """The scheduler died: the gateways fail its requests themselves, so they go without a word."""

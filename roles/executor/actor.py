@@ -15,6 +15,7 @@ import msgspec
 from stretto.kernels import cache, threads
 from stretto.roles import messages as m
 from stretto.roles.actor import Context, Role, edge
+from stretto.roles.trace import Probe, span
 
 SCHEDULER = "scheduler.0"
 
@@ -60,6 +61,12 @@ class Executor(Role):
         self._plans.extend(_decode_plan(data) for data in self.ctx.receiver(SCHEDULER).drain())
         while self._plans and self._runner.ready:
             self._runner.launch(self._plans.popleft())
+
+    def probes(self) -> tuple[Probe, ...]:
+        """See `roles.actor`."""
+        from stretto.roles.executor.probes import PROBES  # imports torch, which is there by now
+
+        return (span(Executor, "turn", "turn"), span(Executor, "_send", "encode"), *PROBES)
 
     def rewired(self, edge_name: str) -> None:
         """A new scheduler: it knows nothing of the slots, and plans nothing before our `Hello`."""

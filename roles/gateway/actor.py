@@ -6,10 +6,16 @@ import socket
 from typing import Any
 
 from stretto.roles.actor import Context, Role
+from stretto.roles.gateway import http
 from stretto.roles.gateway.app import application
 from stretto.roles.gateway.door import Door
+from stretto.roles.gateway.profiler import Profiler
+from stretto.roles.gateway.reader import Reader
 from stretto.roles.gateway.server import HttpServer
+from stretto.roles.gateway.websocket import Session
 from stretto.roles.gateway.wires import ZmqWires
+from stretto.roles.trace import Probe, span
+from stretto.shm.trace import Traces
 
 CLOSE_SECONDS = 1.0
 """How long connections get at the end to take in their last bytes."""
@@ -30,8 +36,9 @@ class Gateway(Role):
             lambda message: self.door.on_message(message),
         )
         self.door = Door(ctx.index, config.tokenizers, config.detokenizers, self._wires, ctx.meter)
+        self._profiler = Profiler(ctx.board, ctx.tell, lambda: Traces(ctx.fds["trace"]))
         self._server = HttpServer(
-            application(config, self.door, ctx.meter, ctx.board),
+            application(config, self.door, ctx.meter, ctx.board, self._profiler),
             socket.socket(fileno=ctx.fds["listen"]),
             config.max_body_bytes,
         )
@@ -59,3 +66,18 @@ class Gateway(Role):
     def peer_lost(self, role: str, index: int) -> None:
         """Fail what a dead process took with it."""
         self.door.peer_lost(role, index)
+
+    def probes(self) -> tuple[Probe, ...]:
+        """See `roles.actor`."""
+        return (
+            span(Reader, "read", "read", ("bytes",), lambda _, reader, data: (len(data),)),
+            span(Door, "submit", "submit", ("uid",), lambda stream, *_, **__: (stream.uid,)),
+            span(Door, "on_message", "deliver"),
+            span(http, "write", "write"),
+            span(http, "answer", "write"),
+            span(Session, "_put", "write"),
+        )
+
+    def traced(self, since: int) -> None:
+        """Whoever asked for it has an answer."""
+        self._profiler.traced(since)

@@ -16,6 +16,7 @@ from stretto.roles.gateway import (
     http,
     openapi,
     pages,
+    profiling,
     responses,
     sglang,
     utilities,
@@ -27,17 +28,19 @@ from stretto.roles.gateway.faults import INTERNAL, error_json, refusal
 from stretto.roles.gateway.intake import Intake
 from stretto.roles.gateway.pages import OPEN_PATHS
 from stretto.roles.gateway.parts import Parts
+from stretto.roles.gateway.profiler import Profiler
 from stretto.roles.messages import Fault
 from stretto.roles.metrics import Meter
 from stretto.shm.board import Board
 
-MODULES = (completions, responses, anthropic, sglang, websocket, utilities, openapi, pages)
+MODULES = (completions, responses, anthropic, sglang, websocket, utilities, profiling, openapi, pages)
 """Those that contribute to the route table, each by `routes(parts)`."""
 
 
-def application(config: Config, door: Door, meter: Meter, board: Board) -> http.App:
+def application(config: Config, door: Door, meter: Meter, board: Board, profiler: Profiler) -> http.App:
     """The whole ASGI application of one gateway."""
-    parts = Parts(config, door, Intake(config.served_model_name, config.allow_unknown_fields), meter, board)
+    intake = Intake(config.served_model_name, config.allow_unknown_fields)
+    parts = Parts(config, door, intake, meter, board, profiler)
     app = Starlette(
         routes=[route for module in MODULES for route in module.routes(parts)],
         exception_handlers={HTTPException: _on_http_error, Exception: _on_bug},

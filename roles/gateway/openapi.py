@@ -134,6 +134,8 @@ def _responses(op: Operation, schema_of: dict[str, Any]) -> dict[str, Any]:
             responses["503"] = {"description": "Something is missing.", "content": content}
         case "/health_generate":
             responses["503"] = {"description": "No token came.", "content": error}
+        case "/start_profile" | "/stop_profile":
+            responses["409"] = {"description": "There is a recording already, or none.", "content": error}
         case "/v1/stream":
             del responses["200"]
             responses["426"] = {"description": "This is a WebSocket.", "content": error}

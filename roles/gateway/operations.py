@@ -81,6 +81,8 @@ def operations() -> list[Operation]:
            utilities.AbortBody, _ABORT),
         op(get, "/server_info", "Server", "Show versions, configuration and state", s.ServerInfo),
         op(get, "/get_server_info", "Server", "The same, by SGLang's name", s.ServerInfo),
+        op(post, "/start_profile", "Server", "Begin to record what every process does", s.ProfileStarted),
+        op(post, "/stop_profile", "Server", "End it, and get it as a trace for Perfetto", dict[str, Any]),
         op(get, "/version", "Server", "Show the version", s.Version, open=True),
         op(get, "/health", "Server", "Tell whether every process is well; 503 where one is not", s.Health,
            open=True),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from stretto.roles.config import Config
 from stretto.roles.gateway.door import Door
 from stretto.roles.gateway.intake import Intake
+from stretto.roles.gateway.profiler import Profiler
 from stretto.roles.metrics import Meter
 from stretto.shm.board import Board
 
@@ -19,3 +20,4 @@ class Parts(NamedTuple):
     intake: Intake
     meter: Meter
     board: Board
+    profiler: Profiler

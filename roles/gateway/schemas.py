@@ -185,6 +185,12 @@ class ModelList(Answer):
     data: list[Model]
 
 
+class ProfileStarted(Answer):
+    """From now on every process records what it does."""
+
+    status: Literal["recording"]
+
+
 class Version(Answer):
     """What serves."""
 

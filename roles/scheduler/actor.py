@@ -14,6 +14,8 @@ from stretto.roles.actor import Context, Role
 from stretto.roles.scheduler.core import Core
 from stretto.roles.scheduler.limits import Limits
 from stretto.roles.scheduler.overlap import Overlap
+from stretto.roles.scheduler.probes import PROBES
+from stretto.roles.trace import Probe, span
 
 QUIET_SECONDS = 0.2
 """Idle time before the invariants are verified, so that the next request of a client need not wait for it."""
@@ -74,6 +76,16 @@ class Scheduler(Role):
         if self._quiet_over:
             self._verify(core)
         self._watch_idle(core)
+
+    def probes(self) -> tuple[Probe, ...]:
+        """See `roles.actor`."""
+        return (
+            span(Scheduler, "turn", "turn"),
+            span(Scheduler, "_send", "encode", ("step",), lambda _, role, plan: (plan.step,)),
+            span(Scheduler, "_deliver", "deliver"),
+            span(Scheduler, "_verify", "verify"),
+            *PROBES,
+        )
 
     def rewired(self, edge: str) -> None:
         """A neighbour died; what it held for running requests is replayed or given up."""
@@ -147,7 +159,10 @@ class Scheduler(Role):
     def _plan(self, core: Core) -> None:
         while self._device_ready and not self._plans.blocked and (plan := core.next_plan()) is not None:
             self._overlap.planned(plan)
-            self._plans.send(_encoder.encode(plan))
+            self._send(plan)
+
+    def _send(self, plan: m.Plan) -> None:
+        self._plans.send(_encoder.encode(plan))
 
     def _deliver(self, core: Core) -> None:
         for index, tokens in core.take():

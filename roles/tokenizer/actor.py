@@ -19,6 +19,7 @@ from stretto.roles.tokenizer.core import Core
 from stretto.roles.tokenizer.lane import Lane, Outcome, Task
 from stretto.roles.tokenizer.refusal import Refused
 from stretto.roles.tokenizer.vocabulary import load_vocabulary
+from stretto.roles.trace import Probe, span
 
 BYTES_PER_TURN = 1 << 16
 """Work done before the loop gets to heartbeats and control: some 20 ms of encoding. More is for the lane."""
@@ -120,6 +121,14 @@ class Tokenizer(Role):
             self.ctx.meter.add("prompts_rejected_total")
         if not self._gateways[gateway].send(_encoder.encode(message)):
             self.ctx.log.warning("gateway %d takes no messages: dropped %s", gateway, type(message).__name__)
+
+    def probes(self) -> tuple[Probe, ...]:
+        """See `roles.actor`. What the lane does on its thread is not recorded."""
+        return (
+            span(Tokenizer, "turn", "turn"),
+            span(Tokenizer, "_work", "tokenise", ("uid",), lambda _, role, task: (task.uid,)),
+            span(Tokenizer, "_settle", "encode"),
+        )
 
     async def close(self) -> None:
         """Close the sockets."""

@@ -19,10 +19,12 @@ from stretto.roles import messages as m
 from stretto.roles.config import Config
 from stretto.roles.gateway.app import application
 from stretto.roles.gateway.door import Door
+from stretto.roles.gateway.profiler import Profiler
 from stretto.roles.gateway.server import HttpServer
 from stretto.roles.gateway.stream import merge
 from stretto.roles.metrics import Meter
 from stretto.shm.board import Board
+from stretto.shm.trace import Traces
 
 MODEL = "org/tiny"
 NAMES = ["scheduler.0", "tokenizer.0", "tokenizer.1", "gateway.0"]
@@ -162,6 +164,7 @@ class House:
         self.back = BackEnd()
         self.board = Board(Board.create(NAMES))
         self.meter = Meter("gateway", self.board.row("gateway.0"))
+        self.traces = Traces.create(NAMES, capacity=8)
         self.listener = socket.socket(socket.AF_UNIX if uds else socket.AF_INET)
         self.listener.bind(uds or ("127.0.0.1", 0))
         self.url = "http://house" if uds else f"http://127.0.0.1:{self.listener.getsockname()[1]}"
@@ -177,12 +180,17 @@ class House:
     async def _live(self) -> None:
         self._stop = asyncio.Event()
         self.door = self.back.door = Door(0, 2, 1, self.back, self.meter)
-        app = application(self.config, self.door, self.meter, self.board)
+        self.profiler = Profiler(self.board, self._switch_profile, lambda: Traces(self.traces))
+        app = application(self.config, self.door, self.meter, self.board, self.profiler)
         self.server = HttpServer(app, self.listener, self.config.max_body_bytes)
         await self.server.start()
         self._started.set_result(asyncio.get_running_loop())
         await self._stop.wait()
         await self.server.close(0)
+
+    def _switch_profile(self, message: m.Profile) -> None:
+        """Do as the supervisor does."""
+        asyncio.get_running_loop().call_soon(self.profiler.traced, message.since)
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call on the gateway's loop, and wait for the result."""
