@@ -201,10 +201,10 @@ class Batch:
         state, table = sequence.state, self.table
         assert isinstance(state, Retiring)
         pages = table.pages_of(state.slot)
+        self.memory.tree.unpin(state.node)
         if self._reuses(sequence):
             self.memory.keep(table.kept_of(state.slot), pages)
         self.memory.release(pages)
-        self.memory.tree.unpin(state.node)
         sequence.state = Waiting(table.tokens_of(state.slot).copy()) if state.retracted else Gone()
         table.vacate(state.slot)
         del self.holders[state.slot]

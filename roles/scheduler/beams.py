@@ -41,6 +41,8 @@ class BeamSearch:
     def __init__(self, beams: m.Beams, stop_ids: tuple[int, ...], room: int, alternatives: int) -> None:
         self.running = [Beam()]
         """Best first."""
+        self.dropped: list[Beam] = []
+        """Beams of the last step that nothing running continues."""
         self.over = room == 0
         self._beams, self._stop_ids, self._room = beams, frozenset(stop_ids), room
         self._alternatives = alternatives
@@ -63,7 +65,10 @@ class BeamSearch:
                 self._finished.append((self._normal(beam.score, self._length), beam))
         self._finished.sort(key=lambda entry: entry[0], reverse=True)
         del self._finished[width:]
+        before = self.running
         self.running = [beam for beam, ended in zip(best, complete, strict=True) if not ended][:width]
+        continued = {beam.ids[:-4] for beam in self.running}
+        self.dropped = [beam for beam in before if beam.ids not in continued]
         self.over = not self.running or (self._full and not self._worthwhile())
 
     def results(self) -> list[Beam]:

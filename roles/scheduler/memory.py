@@ -77,9 +77,13 @@ class Memory:
         """Make `tokens`, whose KV is in the first of `pages`, available to others."""
         self.tree.insert(tokens, pages[: pages_for(len(tokens), self._page_size)])
 
+    def discard(self, tokens: Ints) -> None:
+        """Give up what `keep` made available, where nobody uses it and nothing longer is known."""
+        self.tree.discard(tokens)
+
     def repin(self, old: Node, tokens: Ints, pages: Ints) -> Node:
         """Like `keep`, and move a pin from the `old` node to that of `tokens`."""
+        self.tree.unpin(old)  # first, for a pinned leaf is not continued
         new = self.tree.insert(tokens, pages[: pages_for(len(tokens), self._page_size)])
         self.tree.pin(new)
-        self.tree.unpin(old)
         return new

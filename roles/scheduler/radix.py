@@ -5,6 +5,8 @@ token. A node holds the tokens [start, end) of every sequence through it, and ke
 start // P .. ceil(end / P) - 1 (P tokens per page). Where `start` lies inside a page, parent and child each
 keep a page for that index: the child's version holds the parent's tokens too, and overrides it.
 Only positions before `end` of a page mean anything: a sequence that still runs may be writing after them.
+A leaf that ends inside a page is continued from that page on instead of getting a child, so that a sequence
+that comes back a little longer each time leaves one version of each page.
 
 Eviction takes the leaf that was used longest ago. A pin protects a node, and with it the way to the root.
 Pins are a preference, not a lock on memory: sequences count their pages themselves (`pages.Pool`).
@@ -53,7 +55,7 @@ class Match(NamedTuple):
 
 
 class Tree:
-    """Prefixes over `pool`. None of its methods but `evict` and `strip` give pages back."""
+    """Prefixes over `pool`. Only `match` and the pins never give pages back."""
 
     def __init__(self, pool: Pool, page_size: int) -> None:
         self._pool, self._page_size = pool, page_size
@@ -80,13 +82,17 @@ class Tree:
     def insert(self, tokens: Ints, pages: Ints) -> Node:
         """Make `tokens`, whose KV the `pages` hold, known; returns the node in which they end.
 
-        Pages of what was known before are not taken: the tree has its own.
+        Pages of what was known before are not taken, as the tree has its own, but for the last one where the
+        tokens go on inside of it.
         """
         node, at = self._root, 0
         while at < len(tokens):
             child = node.children.get(int(tokens[at]))
             if child is None:
-                node = self._add(node, tokens[at:].copy(), pages[at // self._page_size :].copy())
+                if self._continuable(node):
+                    self._continue(node, tokens, pages)
+                else:
+                    node = self._add(node, tokens[at:].copy(), pages[at // self._page_size :].copy())
                 break
             common = _common(child.tokens, tokens[at:])
             at += common
@@ -115,6 +121,12 @@ class Tree:
                 return True
         return False
 
+    def discard(self, tokens: Ints) -> None:
+        """Remove the leaf in which `tokens` end, where nothing protects it and nothing comes after them."""
+        match = self.match(tokens)
+        if match.length == len(tokens) == match.node.end and _evictable(match.node):
+            self._remove(match.node)
+
     def strip(self) -> None:
         """Remove every leaf, pinned or not."""
         leaves = [node for node in self._walk() if not node.children]
@@ -129,6 +141,20 @@ class Tree:
         self._pool.keep(pages)
         self._nodes += 1
         return node
+
+    def _continuable(self, node: Node) -> bool:
+        return _evictable(node) and node.end % self._page_size > 0
+
+    def _continue(self, leaf: Node, tokens: Ints, pages: Ints) -> None:
+        """Replace the leaf's last page, and put more tokens and pages after it."""
+        whole = leaf.end - leaf.end % self._page_size
+        if leaf.start < whole:
+            self._split(leaf, whole - leaf.start)  # the pages before the last are evicted by themselves
+        old = leaf.pages
+        leaf.tokens = tokens[leaf.start :].copy()
+        leaf.pages = pages[leaf.start // self._page_size :].copy()
+        self._pool.keep(leaf.pages)
+        self._pool.forget(old)
 
     def _split(self, node: Node, length: int) -> Node:
         """Give the first `length` tokens of the edge to a new parent; `node` and its pins stay below it."""

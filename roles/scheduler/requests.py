@@ -144,6 +144,8 @@ class Requests:
                 self._step(search)
 
     def _step(self, search: Search) -> None:
+        for beam in search.beams.dropped:
+            self.batch.memory.discard(np.frombuffer(search.request.prompt_ids + beam.ids, np.int32))
         for request in self.searches.step(search):
             tokens = np.frombuffer(request.prompt_ids, np.int32)
             limit = self.limits.end_of(len(tokens), request.max_tokens)

@@ -3,7 +3,7 @@
 Such an inner request has a negative uid, the beam so far for its prompt, and asks for one token and its
 alternatives. It is queued, admitted, retracted and replayed like any other; the prefix tree has its prompt
 from the step before, so that one token is computed, and a page copied where beams part. When all beams of a
-search have their answers, the next step's requests follow. Beams that died leave their pages to the tree.
+search have their answers, the next step's requests follow.
 """
 
 from __future__ import annotations

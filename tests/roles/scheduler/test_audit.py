@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from stretto.roles import messages as m
 from stretto.roles.scheduler.core import Core
 from stretto.roles.scheduler.sequence import Decode, Gone, Retiring
 from stretto.tests.roles.scheduler.device import World
@@ -78,6 +79,15 @@ def wait_for_a_step_that_never_was(core: Core) -> None:
     core._requests.batch._retiring[99] = []
 
 
+def forget_to_release_a_follower(core: Core) -> None:
+    core._requests.live[6].published = True
+
+
+def forget_a_beam(core: Core) -> None:
+    (search,) = core._requests.searches
+    search.pending.popitem()
+
+
 @pytest.mark.parametrize(
     ("break_it", "message"),
     [
@@ -95,6 +105,8 @@ def wait_for_a_step_that_never_was(core: Core) -> None:
         (end_a_request_twice, "is gone and lives"),
         (retire_without_a_record, "1 sequences retire, 0 are on record"),
         (wait_for_a_step_that_never_was, "not in flight"),
+        (forget_to_release_a_follower, "request 7 waits for no leader"),
+        (forget_a_beam, "beam searches wait for"),
     ],
 )
 def test_check_says_what_is_broken(break_it: Callable[[Core], None], message: str) -> None:
@@ -107,6 +119,8 @@ def test_check_says_what_is_broken(break_it: Callable[[Core], None], message: st
     for first in (30, 40, 50):
         world.submit([first, 2, 3, 4, 5], max_tokens=30)
     world.turn()
+    world.submit([50, 2, 3, 4, 5], leader=6)
+    world.submit([60, 2, 3], beams=m.Beams(1, 1))
     assert world.core.waiting > 0
     world.core.check()
     break_it(world.core)

@@ -89,7 +89,7 @@ def dense(
 EARLY = st.sampled_from([False, True, "never"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     prompt=st.lists(st.integers(0, 40), min_size=1, max_size=3),
     width=st.integers(1, 4),

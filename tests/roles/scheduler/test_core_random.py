@@ -211,5 +211,5 @@ class Machine(RuleBasedStateMachine):
 
 TestCore = Machine.TestCase
 TestCore.settings = settings(
-    max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -82,6 +82,53 @@ def test_a_prefix_of_an_edge_needs_no_node() -> None:
     assert forest.pool.cached == 2
 
 
+def test_a_leaf_that_ends_inside_a_page_is_continued() -> None:
+    forest = Forest(pages=9)
+    first = forest.add([1, 2, 3, 4, 5, 6])
+    second = forest.add([1, 2, 3, 4, 5, 6, 7, 8, 9])
+    assert forest.find([1, 2, 3, 4, 5, 6, 7, 8, 9]) == (9, [first[0], *second[1:]])
+    assert (forest.pool.free, forest.pool.cached) == (6, 3)
+    third = forest.add([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    assert forest.find([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]) == (10, [first[0], second[1], third[2]])
+    assert (forest.pool.free, forest.pool.cached) == (6, 3)
+    forest.check()
+    lengths = []
+    while forest.tree.evict():
+        lengths.append(forest.find(list(range(1, 11)))[0])
+    assert lengths == [8, 4, 0]
+
+
+def test_a_leaf_that_is_pinned_or_parts_is_not_continued() -> None:
+    forest = Forest()
+    first = forest.add([1, 2, 3])
+    node = forest.tree.match(array([1, 2, 3])).node
+    forest.tree.pin(node)
+    forest.add([1, 2, 3, 4])
+    forest.tree.unpin(node)
+    forest.add([1, 2, 3, 9])
+    assert forest.find([1, 2, 3]) == (3, first)
+    assert forest.pool.cached == 3
+    forest.check()
+
+
+def test_the_end_of_a_branch_can_be_discarded() -> None:
+    forest = Forest()
+    forest.add([1, 2, 3, 4])
+    forest.add([1, 2, 7, 8])
+    for tokens in ([1, 2, 3], [1, 2], [1, 2, 3, 4, 5], [9]):
+        forest.tree.discard(array(tokens))
+    assert forest.find([1, 2, 3, 4])[0] == 4
+    node = forest.tree.match(array([1, 2, 3, 4])).node
+    forest.tree.pin(node)
+    forest.tree.discard(array([1, 2, 3, 4]))
+    forest.tree.unpin(node)
+    assert forest.find([1, 2, 3, 4])[0] == 4
+    forest.tree.discard(array([1, 2, 3, 4]))
+    assert forest.find([1, 2, 3, 4])[0] == 2
+    assert forest.find([1, 2, 7, 8])[0] == 4
+    forest.check()
+
+
 def test_the_leaf_that_was_used_longest_ago_goes_first() -> None:
     forest = Forest()
     for first in (10, 20, 30):

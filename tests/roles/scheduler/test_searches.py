@@ -65,6 +65,16 @@ def test_a_step_computes_one_token_of_each_beam() -> None:
     assert (world.core._requests.counts.prompt_tokens, world.core._requests.counts.cached_tokens) == (100, 0)
 
 
+def test_beams_that_die_leave_no_pages_behind() -> None:
+    world = world_of(pages=200, page_size=2, max_seqs=8)
+    submit(world, [1, 2, 3], width=4, stop_ids=(), max_tokens=20)
+    most = 0
+    while world.core.busy:
+        world.turn()
+        most = max(most, sum(world.core.pages[1:]))
+    assert most < 100  # 76 steps of beams with up to 11 pages each
+
+
 def test_more_beams_than_slots() -> None:
     world = world_of(max_seqs=2)
     check_later = submit(world, [1, 2, 3], width=5, n=5)
