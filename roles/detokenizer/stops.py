@@ -24,26 +24,25 @@ class StopStrings:
         if not text:
             return "", None
         old, text = len(self._held), self._held + text
-        found = min(
-            (
-                (at, -len(stop), stop)
-                for stop in self._stops
-                if (at := text.find(stop, max(0, old - len(stop) + 1))) >= 0
-            ),
-            default=None,
-        )
-        if found is not None:
-            at, _, stop = found
-            self._held = ""
-            return text[: at + len(stop) if self._include else at], stop
+        if True in [stop in text for stop in self._stops]:  # at every token: a generator would cost more
+            found = self._find(text, old)
+            if found is not None:
+                at, _, stop = found
+                self._held = ""
+                return text[: at + len(stop) if self._include else at], stop
         return self._hold(text), None
+
+    def _find(self, text: str, old: int) -> tuple[int, int, str] | None:
+        """(start, -length, stop) of the one that counts; what ends in the first `old` characters is past."""
+        starts = [(text.find(stop, max(0, old - len(stop) + 1)), -len(stop), stop) for stop in self._stops]
+        return min((start for start in starts if start[0] >= 0), default=None)
 
     def skip(self, text: str) -> str:
         """`push` for text that may begin a stop string, but may not complete one."""
         return self._hold(self._held + text)
 
     def _hold(self, text: str) -> str:
-        keep = min(_begins(text, stop) for stop in self._stops)
+        keep = min([_begins(text, stop) for stop in self._stops])
         self._held = text[keep:]
         return text[:keep]
 

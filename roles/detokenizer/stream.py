@@ -86,10 +86,6 @@ class Stream:
             self._text.append(text)
         return stop
 
-    def _watch(self, stops: StopStrings, text: str) -> tuple[str, str | None]:
-        """Nothing that the first `min_tokens` tokens complete is a stop."""
-        return (stops.skip(text), None) if self.received <= self._min_tokens else stops.push(text)
-
     def hide(self, token: int) -> None:
         """Take a token that counts but has no visible text: the one that ended the output."""
         self.received += 1
@@ -97,11 +93,18 @@ class Stream:
 
     def progress(self) -> Event | None:
         """What has become certain since the last event; None when there is no text to show."""
-        return self._event() if self._text else None
+        if not self._text:
+            return None
+        uid, usage = self._opened.uid, None if self._delivered else self._usage()
+        if self._details is not None:
+            fields = self._details.take(len(self._ids), self._decoding.completed)
+            return Event(uid, *self._take(), usage=usage, **fields)
+        index, text, ids = self._take()
+        return Event(uid, index, text, ids, None, None, usage)
 
     def stopped(self, stop: str) -> Event:
         """The terminal event of an output that a stop string ends; what the stream still held is cut off."""
-        return self._event("stop", stop)
+        return self._last("stop", stop)
 
     def ended(self, end: End) -> Event:
         """The terminal event of an output that the scheduler ended; held-back text is shown.
@@ -112,7 +115,7 @@ class Stream:
         stop = self._flush()
         if stop is not None and end.reason in ("stop", "length"):
             return self.stopped(stop)
-        return self._event(end.reason, None if end.silent else end.stop_id, end.fault)
+        return self._last(end.reason, None if end.silent else end.stop_id, end.fault)
 
     def _flush(self) -> str | None:
         text, stop = self._decoding.finish(), None
@@ -122,35 +125,34 @@ class Stream:
         self._text.append(text)
         return stop
 
-    def _event(
-        self,
-        reason: FinishReason | None = None,
-        stop_reason: str | int | None = None,
-        fault: Fault | None = None,
+    def _watch(self, stops: StopStrings, text: str) -> tuple[str, str | None]:
+        """Nothing that the first `min_tokens` tokens complete is a stop."""
+        return stops.push(text) if self.received > self._min_tokens else (stops.skip(text), None)
+
+    def _last(
+        self, reason: FinishReason, stop_reason: str | int | None = None, fault: Fault | None = None
     ) -> Event:
-        opened, index = self._opened, self._delivered
-        details = (
-            {} if self._details is None else self._details.take(len(self._ids), self._decoding.completed)
-        )
-        text, ids = "".join(self._text), self._ids.tobytes()
-        self._text.clear()
-        self._ids = array("i")
-        self._delivered = self.received
-        usage = None
-        if index == 0 or reason is not None:
-            usage = Usage(opened.prompt_tokens, self.received, self.cached)
-        if reason is None:
-            return Event(opened.uid, index, text, ids, usage=usage, **details)
+        opened, details = self._opened, self._details
+        fields = {} if details is None else details.take(len(self._ids), self._decoding.completed)
         return Event(
             opened.uid,
-            index,
-            text,
-            ids,
+            *self._take(),
             reason,
             stop_reason,
-            usage,
+            self._usage(),
             fault,
             opened.output.prompt_ids if opened.output.return_prompt_ids else b"",
             cumulative_logprob=self._sum,
-            **details,
+            **fields,
         )
+
+    def _take(self) -> tuple[int, str, bytes]:
+        """Index, text and ids of the next event."""
+        taken = self._delivered, "".join(self._text), self._ids.tobytes()
+        self._text.clear()
+        self._ids = array("i")
+        self._delivered = self.received
+        return taken
+
+    def _usage(self) -> Usage:
+        return Usage(self._opened.prompt_tokens, self.received, self.cached)
