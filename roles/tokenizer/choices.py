@@ -23,7 +23,8 @@ def uid_count(params: SamplingParams) -> int:
 def split(request: Request, count: int) -> list[Request]:
     """The request and its followers: uid + 1, uid + 2 ..., each with a seed of its own.
 
-    What is told of the prompt comes with the first choice alone, but for its text.
+    Each tells of the prompt what was asked for, as any of them may be the one that is returned. So each that
+    is to score the prompt computes it, too.
     """
     return [request, *(_follower(request, i) for i in range(1, count))]
 
@@ -42,16 +43,6 @@ def choice_seed(seed: int, choice: int) -> int:
 
 
 def _follower(request: Request, choice: int) -> Request:
-    sampling, output = request.sampling, request.output
-    return replace(
-        request,
-        uid=request.uid + choice,
-        leader=request.uid,
-        sampling=replace(sampling, seed=choice_seed(sampling.seed, choice), prompt_logprobs=None),
-        output=replace(
-            output,
-            prompt_ids=output.prompt_ids if output.echo and output.prompt_text is None else b"",
-            return_prompt_ids=False,
-            prompt_logprobs=None,
-        ),
-    )
+    seed = choice_seed(request.sampling.seed, choice)
+    sampling = replace(request.sampling, seed=seed)
+    return replace(request, uid=request.uid + choice, leader=request.uid, sampling=sampling)

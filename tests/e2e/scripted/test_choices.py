@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from e2e.scripted.asking import Answer, together, whole
+from e2e.scripted.cases import CASES
 from e2e.scripted.shared import COIN, DICE, LONG, SCORED, SHORT
 from e2e.scripted.trials import Bench
 
@@ -51,6 +52,33 @@ def test_the_prompt_counts_once_and_every_choice_counts(roomy: Bench, stream: bo
     assert answer.prompt_tokens == len(roomy.shelf.prompt(COIN))
     assert answer.completion_tokens == sum(len(choice.ids) for choice in answer.choices)
     assert {choice.finish for choice in answer.choices} <= {"stop", "length"}
+
+
+@streams
+def test_every_choice_echoes_the_prompt_and_its_logprobs(roomy: Bench, stream: bool) -> None:
+    case = next(case for case in CASES if case.name == "echo of more than characters")
+    answer = roomy.ask(case, n=2, stream=stream, logprobs=2)
+    right = roomy.right(case, 2)
+    assert [choice.text for choice in answer.choices] == [right.only.text] * 2
+    assert [choice.logprobs for choice in answer.choices] == [right.only.logprobs] * 2
+
+
+@streams
+def test_every_choice_tells_of_the_prompt(roomy: Bench, stream: bool) -> None:
+    one = roomy.ask(SCORED, prompt_logprobs=2).only
+    answer = roomy.ask(SCORED, n=3, stream=stream, prompt_logprobs=2)
+    assert answer.choices == [one] * 3
+    assert answer.prompt_tokens == len(one.prompt_ids or [])
+
+
+def test_the_best_tells_of_the_prompt_whichever_it_is(roomy: Bench) -> None:
+    best = [
+        roomy.ask(COIN, best_of=3, **{**SEEDED, "seed": seed}, prompt_logprobs=0).only for seed in range(12)
+    ]
+    first = [roomy.ask(COIN, **{**SEEDED, "seed": seed}).only for seed in range(12)]
+    assert 0 < sum(one.ids == other.ids for one, other in zip(best, first, strict=True)) < 12
+    assert [choice.prompt_ids for choice in best] == [roomy.shelf.prompt(COIN)] * 12
+    assert all(choice.prompt_logprobs and len(choice.prompt_logprobs) == 3 for choice in best)
 
 
 @streams
