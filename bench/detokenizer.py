@@ -1,6 +1,6 @@
 """Microseconds that the detokenizer spends per token, by batch size.
 
-    python -m stretto.bench.detokenizer [MODEL_DIR] [--json]
+    stretto bench detokenizer [MODEL_DIR]
 
 Feeds whole steps of random tokens, as the scheduler's ring would, and encodes the events, as the zmq socket
 would take them. Without a model directory a byte-level vocabulary of random entries is made up.
@@ -8,8 +8,6 @@ would take them. Without a model directory a byte-level vocabulary of random ent
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import time
 from array import array
@@ -17,10 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 from tokenizers import Tokenizer, decoders, models
 
-from stretto.bench.launch import machine
+from stretto.bench.options import described
+from stretto.bench.plot import Chart
+from stretto.bench.report import Report, progress, report_options
 from stretto.roles import messages as m
 from stretto.roles.detokenizer.core import Core
 from stretto.roles.detokenizer.scheme import Scheme, load_scheme, scheme_of
@@ -94,28 +95,27 @@ def rows(scheme: Scheme, rng: random.Random) -> Iterator[dict[str, Any]]:
             yield {"case": name, "batch": batch, "us_per_token": round(microseconds, 2)}
 
 
-def main() -> None:
-    """Print a table, or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model_dir", nargs="?", type=Path)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    options = parser.parse_args()
-    rng = random.Random(1)
-    if options.model_dir is None:
+@click.command("detokenizer", help=described(__doc__))
+@click.argument("model_dir", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@report_options
+def main(model_dir: Path | None, json_file: Path | None, plot_file: Path | None) -> None:
+    """Measure and report."""
+    report, rng = Report("detokenizer", json_file, plot_file), random.Random(1)
+    if model_dir is None:
         vocabulary = made_up_vocabulary(rng)
         scheme = scheme_of(vocabulary, {"type": "ByteLevel"})
     else:
-        vocabulary = Tokenizer.from_file(str(options.model_dir / "tokenizer.json"))
-        scheme = load_scheme(options.model_dir)
-    found = list(rows(scheme, rng))
+        vocabulary = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
+        scheme = load_scheme(model_dir)
+    found = list(progress(rows(scheme, rng), 3 * len(BATCHES), "case"))
     found.append(
         {"case": "DecodeStream.step alone", "us_per_token": round(decode_stream(vocabulary, rng), 2)}
     )
-    if options.json:
-        print(json.dumps({"machine": machine(), "tokens": TOKENS, "rows": found}, indent=1))
-        return
     for row in found:
         print(f"{row['case']:<24}{row.get('batch', 1):>5}{row['us_per_token']:>8.2f} us")
+    names = [f"{row['case']}, {row.get('batch', 1)}" for row in found]
+    bars = {"us per token": [row["us_per_token"] for row in found]}
+    report.publish({"tokens": TOKENS, "rows": found}, Chart("Detokenizer", "bars", names, bars))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How fast each CPU kernel is beside its torch reference: `python -m stretto.bench.kernels [--json]`.
+"""How fast each CPU kernel is beside its torch reference: `stretto bench kernels`.
 
 The shapes are those of the embedded model, SmolLM2-135M: hidden 576, 9 heads and 3 KV heads of 64,
 feed-forward 1536, vocabulary 49,152. A figure is the best of several calls, kernel and reference in turns: a
@@ -8,14 +8,17 @@ in a model.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from stretto.bench.launch import machine
+import click
+
+from stretto.bench.options import described
+from stretto.bench.plot import Chart
+from stretto.bench.report import Report, report_options
 from stretto.kernels import threads
 
 threads.configure()
@@ -225,25 +228,22 @@ def measure(only: str, seconds: float) -> Iterator[Row]:
                 yield Row(case.op, case.shape, kernel, reference, ratio, rate, case.unit)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="ops whose name contains this")
-    parser.add_argument("--seconds", type=float, default=0.2, help="time per kernel and per reference")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    options = parser.parse_args()
-    rows = measure(options.only, options.seconds)
-    if options.json:
-        figures = [row._asdict() for row in rows]
-        print(
-            json.dumps(
-                {"machine": machine(), "threads": torch.get_num_threads(), "kernels": figures}, indent=1
-            )
-        )
-        return
+@click.command("kernels", help=described(__doc__))
+@click.option("--only", default="", help="Ops whose name contains this.")
+@click.option("--seconds", default=0.2, show_default=True, help="Time per kernel and per reference.")
+@report_options
+def main(only: str, seconds: float, json_file: Path | None, plot_file: Path | None) -> None:
+    """Measure and report; a row is printed as soon as it is measured."""
+    report, rows = Report("kernels", json_file, plot_file), []
     print(f"{'op':<31}{'shape':<25}{'kernel ms':>10}{'torch ms':>10}{'ratio':>7}{'rate':>8}")
-    for row in rows:
+    for row in measure(only, seconds):
         line = f"{row.kernel_ms:10.3f}{row.torch_ms:10.3f}{row.ratio:7.1f}{row.rate:8.1f} {row.unit}"
-        print(f"{row.op:<31}{row.shape:<25}{line}")
+        print(f"{row.op:<31}{row.shape:<25}{line}", flush=True)
+        rows.append(row)
+    bars = {"torch's time / the kernel's": [row.ratio for row in rows]}
+    names = [f"{row.op}, {row.shape}" for row in rows]
+    figures = {"threads": torch.get_num_threads(), "kernels": [row._asdict() for row in rows]}
+    report.publish(figures, Chart("CPU kernels beside torch", "bars", names, bars, log_y=True))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,12 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import psutil
+from stretto.bench.scrape import counters
+
+if TYPE_CHECKING:
+    import psutil
 
 
 class Launch:
@@ -24,19 +26,15 @@ class Launch:
 
     def family(self) -> dict[str, psutil.Process]:
         """Every process by title."""
+        import psutil
+
         root = psutil.Process(self.process.pid)
         return {"supervisor": root} | {_title(child): child for child in root.children(recursive=True)}
 
     def metrics(self) -> dict[str, float]:
-        """Samples of `/metrics` without labels, summed over processes."""
+        """Samples of `/metrics`, summed over labels."""
         with urllib.request.urlopen(self.url + "/metrics") as answer:
-            lines = answer.read().decode().splitlines()
-        values: dict[str, float] = {}
-        for line in lines:
-            if not line.startswith("#"):
-                name, value = line.rsplit(" ", 1)
-                values[name.split("{")[0]] = values.get(name.split("{")[0], 0.0) + float(value)
-        return values
+            return counters(answer.read().decode())
 
 
 def _title(process: psutil.Process) -> str:
@@ -68,17 +66,3 @@ def launch(*args: str, env: dict[str, str] | None = None) -> Iterator[Launch]:
     finally:
         process.terminate()
         process.wait()
-
-
-def machine() -> dict[str, Any]:
-    """What a result must say of where it was taken."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(": ")[1] for line in lines if line.startswith("model name")), "?")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout
-    return {
-        "cpu": model.strip(),
-        "cores": os.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "commit": commit.strip(),
-        "python": sys.version.split()[0],
-    }

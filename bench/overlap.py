@@ -1,6 +1,6 @@
 """How far ahead of the device the scheduler is: steps whose plan was queued in time, device idle share.
 
-    python -m stretto.bench.overlap [--json FILE]
+    stretto bench overlap [--json FILE]
 
 Eight sequences decode at once on a real server, one step ahead and then with --no-overlap; the figures come
 from the results' clocks, through `/metrics`.
@@ -9,36 +9,46 @@ from the results' clocks, through `/metrics`.
 from __future__ import annotations
 
 import json
-import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
-from stretto.bench.launch import Launch, launch, machine
+import click
+
+from stretto.bench.launch import Launch, launch
+from stretto.bench.options import described
+from stretto.bench.plot import Chart
+from stretto.bench.report import Report, progress, report_options
 
 SEQUENCES = 8
 TOKENS = 128
 
 
-def main() -> None:
-    """Measure both ways and print a table; with `--json FILE` write the figures there."""
-    figures: dict[str, Any] = {"machine": machine(), "sequences": SEQUENCES, "tokens": TOKENS}
-    for name, option in (("one step ahead", "--overlap"), ("in turn", "--no-overlap")):
+WAYS = {"one step ahead": "--overlap", "in turn": "--no-overlap"}
+
+
+@click.command("overlap", help=described(__doc__))
+@report_options
+def main(json_file: Path | None, plot_file: Path | None) -> None:
+    """Measure both ways and report."""
+    report = Report("overlap", json_file, plot_file)
+    figures: dict[str, Any] = {"sequences": SEQUENCES, "tokens": TOKENS}
+    for name, option in progress(WAYS.items(), len(WAYS), "server"):
         with launch(option) as server:
             _load(server)  # warms caches and the clock of the processor
             before = server.metrics()
             _load(server)
             figures[name] = _figures(before, server.metrics())
     print(f"{'':<16}{'plans ahead':>12}{'device idle':>13}{'tokens/s':>10}{'ms/step':>9}")
-    for name in ("one step ahead", "in turn"):
+    for name in WAYS:
         row = figures[name]
         print(
             f"{name:<16}{row['ahead']:>11.1%}{row['idle_share']:>13.2%}"
             f"{row['tokens_per_s']:>10.1f}{row['ms_per_step']:>9.2f}"
         )
-    if "--json" in sys.argv:
-        with open(sys.argv[sys.argv.index("--json") + 1], "w") as file:
-            json.dump(figures, file, indent=1)
+    idle = {"device idle": [figures[name]["idle_share"] for name in WAYS]}
+    report.publish(figures, Chart("Device idle while there was work", "bars", list(WAYS), idle))
 
 
 def _load(server: Launch) -> None:

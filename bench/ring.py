@@ -1,4 +1,4 @@
-"""What a message between two processes costs: `python -m stretto.bench.ring [--json]`.
+"""What a message between two processes costs: `stretto bench ring`.
 
 Microseconds of a round trip, both sides asleep until the other has sent: a ring with its bells
 (`shm.channel`) beside ZeroMQ over ipc and a `multiprocessing.Pipe`. The transports take turns, so that a
@@ -8,22 +8,24 @@ process: what is left when nobody has to be woken.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import click
 import numpy as np
 import zmq
 
-from stretto.bench.launch import machine
+from stretto.bench.options import Positive, described
+from stretto.bench.plot import Chart
+from stretto.bench.report import Report, progress, report_options
 from stretto.shm import bell, ring
 from stretto.shm.channel import Receiver, Sender
 
@@ -99,7 +101,7 @@ def pipe_ends() -> Iterator[tuple[End, list[str], list[int]]]:
     theirs.close()
 
 
-def child_end(kind: str, arguments: list[str]) -> End:
+def child_end(kind: str, arguments: Sequence[str]) -> End:
     """The other side of `kind`, in the child."""
     if kind == "zmq ipc":
         return ZmqEnd(arguments[0], bind=False)
@@ -110,7 +112,7 @@ def child_end(kind: str, arguments: list[str]) -> End:
 KINDS = {"ring": ring_ends, "zmq ipc": zmq_ends, "pipe": pipe_ends}
 
 
-def echo(kind: str, arguments: list[str]) -> None:
+def echo_back(kind: str, arguments: Sequence[str]) -> None:
     """The child: send back what comes, until an empty payload."""
     end = child_end(kind, arguments)
     while payload := end.receive():
@@ -171,7 +173,7 @@ def measure(rounds: int) -> list[Row]:
     turns: dict[tuple[int, str], list[Any]] = {(size, kind): [] for size in SIZES for kind in KINDS}
     with ExitStack() as stack:
         ends = {kind: stack.enter_context(connected(kind)) for kind in KINDS}
-        for _ in range(TURNS):
+        for _ in progress(range(TURNS), unit="turn"):
             for (size, kind), percentiles in turns.items():
                 percentiles.append(np.percentile(round_trips(ends[kind], size, rounds // TURNS), (50, 99)))
     medians = {key: np.median(percentiles, axis=0).tolist() for key, percentiles in turns.items()}
@@ -181,7 +183,7 @@ def measure(rounds: int) -> list[Row]:
     ]
 
 
-def report(rows: list[Row], alone: dict[int, float]) -> None:
+def show(rows: list[Row], alone: dict[int, float]) -> None:
     """Print the table."""
     print(f"{'bytes':>6}  {'transport':<9}{'p50 us':>8}{'p99 us':>8}{'p50 / ring':>12}{'push+pop us':>13}")
     for row in rows:
@@ -189,23 +191,27 @@ def report(rows: list[Row], alone: dict[int, float]) -> None:
         print(f"{row.bytes:>6}  {row.kind:<9}{row.p50:8.1f}{row.p99:8.1f}{row.p50_ratio:12.2f}{own}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10_000, help="round trips per transport and size")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--echo", nargs="+", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.echo:
-        echo(options.echo[0], options.echo[1:])
+@click.command("ring", help=described(__doc__))
+@click.option(
+    "--rounds", type=Positive, default=10_000, show_default=True, help="Round trips per transport and size."
+)
+@click.option("--echo", help="The child's side of this transport.", hidden=True)
+@click.argument("ends", nargs=-1)
+@report_options
+def main(
+    rounds: int, echo: str | None, ends: tuple[str, ...], json_file: Path | None, plot_file: Path | None
+) -> None:
+    """Measure and report."""
+    if echo is not None:
+        echo_back(echo, ends)
         return
-    rows, alone = measure(options.rounds), {size: push_pop(size, options.rounds) for size in SIZES}
-    if options.json:
-        figures: dict[str, Any] = {"machine": machine(), "rounds": options.rounds}
-        figures["round_trip_us"] = [row._asdict() for row in rows]
-        figures["push_pop_us"] = alone
-        print(json.dumps(figures, indent=1))
-    else:
-        report(rows, alone)
+    report = Report("ring", json_file, plot_file)
+    rows, alone = measure(rounds), {size: push_pop(size, rounds) for size in SIZES}
+    show(rows, alone)
+    trips = {f"{size} bytes": [row.p50 for row in rows if row.bytes == size] for size in SIZES}
+    chart = Chart("Round trip between two processes", "bars", list(KINDS), trips, y_label="us, p50")
+    figures = {"rounds": rounds, "round_trip_us": [row._asdict() for row in rows], "push_pop_us": alone}
+    report.publish(figures, chart)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the scheduler costs per decode step: `python -m stretto.bench.scheduler [--json]`.
+"""What the scheduler costs per decode step: `stretto bench scheduler`.
 
 Microseconds of the core's plan + advance + take for one steady decode step, by number of sequences: every
 sequence gets a token in every step, and a page every `PAGE_SIZE` steps, in turn; nothing starts or ends. The
@@ -7,14 +7,16 @@ device is pretended and its time not counted.
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
 import statistics
 import time
+from pathlib import Path
 
+import click
 import numpy as np
 
+from stretto.bench.options import Positive, described
+from stretto.bench.plot import Chart
+from stretto.bench.report import Report, progress, report_options
 from stretto.roles import messages as m
 from stretto.roles.scheduler.core import Core
 from stretto.roles.scheduler.limits import Limits
@@ -64,23 +66,24 @@ def _steady_core(sequences: int, steps: int) -> Core:
     return core
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=2000, help="steps measured per row")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    options = parser.parse_args()
+@click.command("scheduler", help=described(__doc__))
+@click.option("--steps", type=Positive, default=2000, show_default=True, help="Steps measured per row.")
+@report_options
+def main(steps: int, json_file: Path | None, plot_file: Path | None) -> None:
+    """Measure and report."""
+    report = Report("scheduler", json_file, plot_file)
     rows = []
-    for sequences in SEQUENCES:
-        took = decode_microseconds(sequences, options.steps)
+    for sequences in progress(SEQUENCES, unit="row"):
+        took = decode_microseconds(sequences, steps)
         p50, p99 = np.percentile(took, (50, 99))
         rows.append({"sequences": sequences, "mean": statistics.fmean(took), "p50": p50, "p99": p99})
-    if options.json:
-        print(json.dumps({"machine": platform.processor() or platform.machine(), "microseconds": rows}))
-        return
     print("microseconds per decode step (plan + advance + take)")
     print(f"{'sequences':>9} {'mean':>8} {'p50':>8} {'p99':>8}")
     for row in rows:
         print(f"{row['sequences']:>9} {row['mean']:>8.1f} {row['p50']:>8.1f} {row['p99']:>8.1f}")
+    lines = {name: [row[name] for row in rows] for name in ("p50", "p99")}
+    chart = Chart("Scheduler", "lines", SEQUENCES, lines, "sequences", "us per decode step", True, True)
+    report.publish({"steps": steps, "microseconds": rows}, chart)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,8 @@ def main(
     with target(model, url, transport, api_key, no_token_ids, serving) as where:
         outcome = measure(where, warmup_of(load), sessions, pace, objectives)
     show(outcome, objectives)
-    settings = {"transport": transport, "server": url or chosen(serving), **load, "trace_file": None}
+    file = load.pop("trace_file")
+    settings = {"transport": transport, "server": url or chosen(serving), "trace": file and file.name, **load}
     report.publish({"settings": settings, **figures(outcome)}, chart("Latency under load", outcome))
 
 

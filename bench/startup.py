@@ -1,43 +1,48 @@
 """Seconds to ready, first start and later ones; CPU of an idle server; memory of each role.
 
-    python -m stretto.bench.startup [--json FILE]
+    stretto bench startup [--json FILE]
 
 The first start converts the model and compiles the kernels into an empty cache directory.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
-from stretto.bench.launch import Launch, launch, machine
+import click
+
+from stretto.bench.launch import Launch, launch
+from stretto.bench.options import described
+from stretto.bench.plot import Chart
+from stretto.bench.report import Report, progress, report_options
 
 IDLE_SECONDS = 10.0
 SECOND_STARTS = 3
 
 
-def main() -> None:
-    """Measure and print a table; with `--json FILE` write the figures there."""
+@click.command("startup", help=described(__doc__))
+@report_options
+def main(json_file: Path | None, plot_file: Path | None) -> None:
+    """Measure and report."""
+    report = Report("startup", json_file, plot_file)
     with tempfile.TemporaryDirectory() as cache:
         env = {"STRETTO_CACHE": cache}
         with launch(env=env) as first:
             seconds = [first.ready_seconds]
-        for _ in range(SECOND_STARTS):
+        for _ in progress(range(SECOND_STARTS), unit="start"):
             with launch(env=env) as server:
                 seconds.append(server.ready_seconds)
                 figures = _idle(server)
     figures |= {
         "first_start_s": round(seconds[0], 2),
         "later_starts_s": [round(s, 2) for s in seconds[1:]],
-        "machine": machine(),
     }
     _print(figures)
-    if "--json" in sys.argv:
-        with open(sys.argv[sys.argv.index("--json") + 1], "w") as file:
-            json.dump(figures, file, indent=1)
+    places = ["first", *(f"later {place}" for place in range(1, SECOND_STARTS + 1))]
+    report.publish(figures, Chart("Start to ready", "bars", places, {"seconds": seconds}, y_label="seconds"))
 
 
 def _idle(server: Launch) -> dict[str, Any]:
