@@ -31,7 +31,7 @@ from stretto.roles import graph
 from stretto.roles import messages as m
 from stretto.roles.actor import SetupError
 from stretto.roles.child import Child
-from stretto.roles.client.cli import chat_command, generate_command, status_command
+from stretto.roles.client.cli import chat_command, generate_command, profile_command, status_command
 from stretto.roles.config import Config
 from stretto.roles.options import config_options
 from stretto.roles.resolve import resolve
@@ -325,7 +325,7 @@ def _greet(config: Config, seconds: float) -> None:
     sys.stdout.flush()
 
 
-for command in (chat_command, generate_command, status_command, bench_command):
+for command in (chat_command, generate_command, status_command, profile_command, bench_command):
     main.add_command(command)
 
 

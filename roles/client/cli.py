@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -66,6 +67,31 @@ def status_command(url: str | None, uds: str | None) -> None:
     from stretto.roles.client.status import status
 
     sys.exit(status(url or DEFAULT_URL, uds=uds))
+
+
+@click.command("profile")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=5.0,
+    show_default=True,
+    help="How long to record; Ctrl-C ends it early.",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    default="trace.json",
+    show_default=True,
+    help="Where the trace goes.",
+)
+@click.option("--api-key", help="Sent as the bearer token.", envvar="STRETTO_API_KEY")
+@_url
+@_uds
+def profile_command(seconds: float, out: Path, api_key: str | None, url: str | None, uds: str | None) -> None:
+    """Record what every process of a running server and its device do; a trace for Perfetto, and a report."""
+    from stretto.roles.client.profile import profile
+
+    sys.exit(profile(url or DEFAULT_URL, out, seconds=seconds, uds=uds, api_key=api_key))  # fmt: skip
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
