@@ -40,12 +40,29 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     prefix_cache: Annotated[bool, Meta(description="Reuse the KV of earlier prompts and answers.")] = True
     overlap: Annotated[bool, Meta(description="Plan one step ahead of the device.")] = True
 
-    device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="Where the model runs.")] = "auto"
+    device: Annotated[
+        Literal["auto", "cpu", "cuda", "sim"],
+        Meta(description="Where the model runs; sim: nowhere, only its time passes."),
+    ] = "auto"
     dtype: Annotated[
         Literal["auto", "float32", "float16", "bfloat16"],
         Meta(description="Compute type; auto: float32 on cpu, the model's own on cuda."),
     ] = "auto"
     threads: Annotated[int, Meta(ge=0, description="Compute threads on cpu; 0: one per core.")] = 0
+    sim_gpu: Annotated[
+        Literal["a100", "h100", "h200", "b200", "l40s"], Meta(description="The GPU that --device sim times.")
+    ] = "h200"
+    sim_model: Annotated[
+        str, Meta(description="The model that --device sim times: a name it knows, or a config.json.")
+    ] = "llama-3-8b"
+    sim_step_ms: Annotated[
+        float,
+        Meta(ge=0, description="On --device sim every step takes so many milliseconds; 0: as modelled."),
+    ] = 0.0
+    sim_output_tokens: Annotated[
+        int,
+        Meta(ge=0, description="On --device sim outputs end by themselves after so many tokens; 0: never."),
+    ] = 0
 
     gateways: Annotated[int, Meta(ge=1, le=16, description="Gateway processes.")] = 1
     tokenizers: Annotated[int, Meta(ge=1, le=16, description="Tokenizer processes.")] = 1

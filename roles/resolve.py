@@ -12,6 +12,7 @@ import msgspec
 
 from stretto.roles.actor import SetupError, die_with_parent
 from stretto.roles.config import Config
+from stretto.roles.executor.sim.models import simulated_model
 from stretto.roles.executor.weights.model_config import load_model_config
 from stretto.roles.executor.weights.prepare import locate
 
@@ -64,13 +65,20 @@ def _prepare(model: str, cache: Path, say: Callable[[str], None]) -> Path:
 
 
 def _context_length(config: Config, directory: Path) -> int:
-    trained = load_model_config(directory).max_position_embeddings
+    trained = _trained_length(config, directory)
     if config.max_model_len > trained:
         raise SetupError(
             f"--max-model-len {config.max_model_len} is beyond the {trained} tokens the model was trained "
             f"for; choose at most {trained}"
         )
     return config.max_model_len or trained
+
+
+def _trained_length(config: Config, directory: Path) -> int:
+    """Of the model that runs: on a simulated device not the one whose tokenizer is used."""
+    if config.device == "sim":
+        return simulated_model(config.sim_model).max_position_embeddings
+    return load_model_config(directory).max_position_embeddings
 
 
 def _name(model: str) -> str:

@@ -37,6 +37,10 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
 
     Raises ConfigError or ModelError, with a sentence for the user.
     """
+    if config.device == "sim":
+        from stretto.roles.executor.sim.build import build_simulated
+
+        return build_simulated(config, wake, progress)
     device = make_device(config.device, wake)
     model_config = load_model_config(config.model_dir)
     max_len = _max_len(config, model_config)

@@ -35,10 +35,10 @@ class CpuEvent:
             raise RuntimeError("an event has no time before it is done")
         return self._time
 
-    def fire(self) -> None:
-        """Mark the event as done; called by the stream's thread."""
+    def fire(self, at: float | None = None) -> None:
+        """Mark the event as done, now or `at` another time; called by the stream's thread."""
         with self._lock:
-            self._time = time.monotonic()
+            self._time = time.monotonic() if at is None else at
             self._passed.set()
         for callback in self._callbacks:
             callback()

@@ -154,7 +154,7 @@ class Runner:
             copy_pages(self._cache.keys, self._cache.values, batch.updates.copies)
         if batch.sizes.rows:
             tokens = landing.tokens.tensor[: batch.sizes.samples]
-            self._sampler(self._forward(batch), batch, tokens, _scorer(batch, landing))
+            self._sampler(self._forward(batch), batch, tokens, scorer_of(batch, landing))
 
     def _update_slots(self, batch: Batch[torch.Tensor]) -> None:
         state, updates, sizes = self._state, batch.updates, batch.sizes
@@ -181,7 +181,8 @@ class Runner:
         return self._model(rows.ids, context, self._cache)
 
 
-def _scorer(batch: Batch[torch.Tensor], landing: Landing) -> Scorer | None:
+def scorer_of(batch: Batch[torch.Tensor], landing: Landing) -> Scorer | None:
+    """What fills the landing's details, where the step has any."""
     if batch.scored is None or batch.scores is None:
         return None
     return Scorer(batch.scored, batch.scores.columns(landing.details.tensor, torch.float32))

@@ -1,0 +1,58 @@
+"""From a configuration to a runner on a simulated GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from stretto.kernels import warm
+from stretto.roles.config import Config
+from stretto.roles.executor.build import Built
+from stretto.roles.executor.device_sim import SimDevice
+from stretto.roles.executor.errors import ConfigError
+from stretto.roles.executor.kv import CUDA_SHARE, PageShape, count_pages
+from stretto.roles.executor.sim.cost import Roofline, fixed
+from stretto.roles.executor.sim.gpus import GPU, GPUS
+from stretto.roles.executor.sim.models import simulated_model, weight_bytes
+from stretto.roles.executor.sim.runner import Absent, SimulatedRunner
+from stretto.roles.executor.sim.script import Script
+from stretto.roles.executor.weights.model_config import ModelConfig, load_model_config
+
+DTYPE = torch.bfloat16
+
+
+def build_simulated(config: Config, wake: Callable[[], None], progress: Callable[[str], None]) -> Built:
+    """A runner that takes the time of `config.sim_model` on `config.sim_gpu`; see `build.build`."""
+    if config.dtype not in ("auto", "bfloat16"):
+        raise ConfigError(f"--dtype {config.dtype}: a simulated GPU computes in bfloat16; leave --dtype out")
+    gpu, model = GPUS[config.sim_gpu], simulated_model(config.sim_model)
+    shape = PageShape(model.num_layers, config.page_size, model.num_kv_heads, model.head_dim, DTYPE)
+    free = room(gpu, model)
+    pages = count_pages(config.kv_memory, shape, free, int(free * CUDA_SHARE))
+    warm.compile_all(warm.sampler(), progress)
+    tokens = load_model_config(config.model_dir)
+    device = SimDevice(wake, f"simulated {config.sim_gpu}", free)
+    max_len = min(config.max_model_len or model.max_position_embeddings, model.max_position_embeddings)
+    runner = SimulatedRunner(
+        seconds=fixed(config.sim_step_ms / 1e3) if config.sim_step_ms else Roofline(gpu, model),
+        script=Script(tokens.vocab_size, tokens.eos_token_ids, config.sim_output_tokens),
+        device=device,
+        model=Absent(tokens.vocab_size, shape.layers, shape.kv_heads, shape.head_dim, DTYPE),
+        cache=shape.allocate(pages, torch.device("meta")),
+        slots=config.max_seqs,
+        pages_per_slot=-(-max_len // config.page_size),
+        wake=wake,
+    )
+    return Built(runner, device.name, "bfloat16", pages)
+
+
+def room(gpu: GPU, model: ModelConfig) -> int:
+    """Bytes that the weights leave. Raises ConfigError when there are none."""
+    free = int(gpu.memory) - weight_bytes(model)
+    if free <= 0:
+        raise ConfigError(
+            f"the weights take {weight_bytes(model) / 1e9:.1f} GB and the GPU has {gpu.memory / 1e9:.0f} GB; "
+            "choose a larger --sim-gpu or a smaller --sim-model"
+        )
+    return free

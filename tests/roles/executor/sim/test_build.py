@@ -1,0 +1,37 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stretto.roles.config import Config
+from stretto.roles.executor.build import Built, build
+from stretto.roles.executor.errors import ConfigError
+
+
+def make(path: Path, **more: Any) -> Built:
+    built = build(Config(model_dir=str(path), device="sim", **more), lambda: None, lambda text: None)
+    built.runner.close()
+    return built
+
+
+def test_the_pool_is_that_of_the_gpu(make_tiny: Any) -> None:
+    built = make(make_tiny())
+    pages = int((141_000_000_000 - 16_060_522_496) * 0.85) // (131_072 * 16)
+    assert (built.device, built.dtype, built.pages) == ("simulated h200", "bfloat16", pages)
+
+
+def test_the_pool_may_be_chosen(make_tiny: Any) -> None:
+    built = make(make_tiny(), kv_memory="100tokens", page_size=8, sim_gpu="l40s", sim_model="qwen3-4b")
+    assert (built.device, built.pages) == ("simulated l40s", 13)
+
+
+def test_a_model_that_does_not_fit_is_refused(make_tiny: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"the weights take 141\.1 GB and the GPU has 80 GB; choose a larger"
+    ):
+        make(make_tiny(), sim_gpu="h100", sim_model="llama-3-70b")
+
+
+def test_another_type_is_refused(make_tiny: Any) -> None:
+    with pytest.raises(ConfigError, match="leave --dtype out"):
+        make(make_tiny(), dtype="float32")
