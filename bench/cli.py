@@ -16,6 +16,7 @@ BENCHES = {
     "ring": "Round trip between two processes, beside ZeroMQ and pipes.",
     "kernels": "CPU kernels beside their torch references.",
     "detokenizer": "Microseconds of the detokenizer per token.",
+    "profiling": "What recording a profile costs.",
     "peers": "Stretto in turn with other engines, on the same prompts.",
 }
 """Commands and the lines that describe them. A command is the `main` of the module of its name."""

@@ -4,7 +4,7 @@ A role names the functions that are worth a span (`Role.probes`). While a record
 replaced, where it is defined, by one that also takes the time; when it ends, the function itself is put back.
 So a role that is not recorded does not even look at a flag.
 
-A span takes some 1.2 us, of which the record itself is 0.4 (`python -m stretto.bench.profile_cost`).
+What a span costs, `stretto bench profiling` measures.
 """
 
 from __future__ import annotations
