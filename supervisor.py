@@ -26,6 +26,7 @@ import uvloop
 
 from stretto import __version__
 from stretto.bench.cli import bench_command
+from stretto.bench.plan import plan_command
 from stretto.roles import config as configs
 from stretto.roles import graph
 from stretto.roles import messages as m
@@ -325,7 +326,14 @@ def _greet(config: Config, seconds: float) -> None:
     sys.stdout.flush()
 
 
-for command in (chat_command, generate_command, status_command, profile_command, bench_command):
+for command in (
+    chat_command,
+    generate_command,
+    status_command,
+    profile_command,
+    plan_command,
+    bench_command,
+):
     main.add_command(command)
 
 

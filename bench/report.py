@@ -42,10 +42,13 @@ def _drawable(context: click.Context, option: click.Parameter, path: Path | None
 class Report:
     """Made before a bench runs, because that is when a busy machine can be told from a busy bench."""
 
-    def __init__(self, bench: str, json_file: Path | None = None, plot_file: Path | None = None) -> None:
+    def __init__(
+        self, bench: str, json_file: Path | None = None, plot_file: Path | None = None, timed: bool = True
+    ) -> None:
+        """timed: whether the figures depend on how busy this machine is."""
         self._bench, self._json, self._plot = bench, json_file, plot_file
         self._machine = machine()
-        if is_busy():
+        if timed and is_busy():
             click.echo(
                 f"stretto: the load average is above {BUSY}: figures taken now are not comparable", err=True
             )

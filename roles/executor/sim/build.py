@@ -11,13 +11,13 @@ from stretto.roles.config import Config
 from stretto.roles.executor.build import Built
 from stretto.roles.executor.device_sim import SimDevice
 from stretto.roles.executor.errors import ConfigError
-from stretto.roles.executor.kv import CUDA_SHARE, PageShape, count_pages
+from stretto.roles.executor.kv import PageShape, count_pages
 from stretto.roles.executor.sim.cost import Roofline, fixed
-from stretto.roles.executor.sim.gpus import GPU, GPUS
-from stretto.roles.executor.sim.models import simulated_model, weight_bytes
+from stretto.roles.executor.sim.gpus import GPUS, POOL_SHARE
+from stretto.roles.executor.sim.models import room, simulated_model
 from stretto.roles.executor.sim.runner import Absent, SimulatedRunner
 from stretto.roles.executor.sim.script import Script
-from stretto.roles.executor.weights.model_config import ModelConfig, load_model_config
+from stretto.roles.executor.weights.model_config import load_model_config
 
 DTYPE = torch.bfloat16
 
@@ -29,7 +29,7 @@ def build_simulated(config: Config, wake: Callable[[], None], progress: Callable
     gpu, model = GPUS[config.sim_gpu], simulated_model(config.sim_model)
     shape = PageShape(model.num_layers, config.page_size, model.num_kv_heads, model.head_dim, DTYPE)
     free = room(gpu, model)
-    pages = count_pages(config.kv_memory, shape, free, int(free * CUDA_SHARE))
+    pages = count_pages(config.kv_memory, shape, free, int(free * POOL_SHARE))
     warm.compile_all(warm.sampler(), progress)
     tokens = load_model_config(config.model_dir)
     device = SimDevice(wake, f"simulated {config.sim_gpu}", free)
@@ -45,14 +45,3 @@ def build_simulated(config: Config, wake: Callable[[], None], progress: Callable
         wake=wake,
     )
     return Built(runner, device.name, "bfloat16", pages)
-
-
-def room(gpu: GPU, model: ModelConfig) -> int:
-    """Bytes that the weights leave. Raises ConfigError when there are none."""
-    free = int(gpu.memory) - weight_bytes(model)
-    if free <= 0:
-        raise ConfigError(
-            f"the weights take {weight_bytes(model) / 1e9:.1f} GB and the GPU has {gpu.memory / 1e9:.0f} GB; "
-            "choose a larger --sim-gpu or a smaller --sim-model"
-        )
-    return free

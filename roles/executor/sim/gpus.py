@@ -36,3 +36,6 @@ GPUS = {
 LAUNCH_SECONDS = 0.5e-6
 """What the device loses between two kernels of a CUDA graph: 3.4 us for a kernel of 2.9 us, as measured in
 "Getting Started with CUDA Graphs", https://developer.nvidia.com/blog/cuda-graphs/."""
+
+POOL_SHARE = 0.85
+"""Of the memory that the weights leave, as on a real GPU (`kv.CUDA_SHARE`); the rest is for activations."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stretto.roles.executor.errors import ConfigError
+from stretto.roles.executor.sim.gpus import GPU
 from stretto.roles.executor.weights.model_config import ModelConfig, load_model_config, parse
 
 ITEM_BYTES = 2
@@ -111,3 +112,14 @@ def weight_bytes(config: ModelConfig) -> int:
 def kv_bytes(config: ModelConfig) -> int:
     """Memory of one token's keys and values in all layers."""
     return 2 * config.num_layers * config.num_kv_heads * config.head_dim * ITEM_BYTES
+
+
+def room(gpu: GPU, config: ModelConfig) -> int:
+    """Bytes of a GPU that the weights leave. Raises ConfigError when there are none."""
+    weights = weight_bytes(config)
+    if weights >= gpu.memory:
+        raise ConfigError(
+            f"the weights take {weights / 1e9:.1f} GB and the GPU has {gpu.memory / 1e9:.0f} GB; "
+            "choose a larger GPU or a smaller model"
+        )
+    return int(gpu.memory) - weights
