@@ -31,11 +31,10 @@ def watch(server, prompt, max_tokens):
         stream_options={"include_usage": True}, extra_body={"ignore_eos": True},
     )  # fmt: skip
     seen = []
-    for chunk in stream:
-        metrics = server.metrics()
-        if metrics["stretto_requests_running"] == 4:
-            seen.append(metrics["stretto_kv_pages_owned"])
+    for number, chunk in enumerate(stream):
         usage = chunk.usage
+        if number % 4 == 0 and (metrics := server.metrics())["stretto_requests_running"] == 4:
+            seen.append(metrics["stretto_kv_pages_owned"])
     assert seen, "the four never ran together"
     return seen, usage
 

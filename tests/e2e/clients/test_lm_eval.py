@@ -76,28 +76,32 @@ def _doc_id(sample):
     return sample["doc_id"]
 
 
+@pytest.fixture(scope="module")
+def exact(oracle):
+    """For each document and choice: the sum of its log-probabilities, and whether each is the likeliest."""
+    return [[loglikelihood(oracle, question, choice) for choice in choices] for question, choices, _ in DOCS]
+
+
 def loglikelihood(oracle, question, choice):
-    """Sum of the choice's log-probabilities after the question, and whether each is the likeliest."""
     context, whole = oracle.ids(question), oracle.ids(f"{question} {choice}")
     rows, wanted = oracle.logprobs(whole)[len(context) - 1 : -1], whole[len(context) :]
-    greedy = rows.argmax(-1).tolist() == wanted
-    return sum(rows[i, token].item() for i, token in enumerate(wanted)), greedy
+    return sum(rows[i, token].item() for i, token in enumerate(wanted)), rows.argmax(-1).tolist() == wanted
 
 
-def test_every_loglikelihood_is_transformers(outcome, oracle):
+def test_every_loglikelihood_is_transformers(outcome, exact):
     _, samples = outcome
-    for (question, choices, _), sample in zip(DOCS, samples["choosing"], strict=True):
-        for choice, ((reported, greedy),) in zip(choices, sample["resps"], strict=True):
-            exact, exact_greedy = loglikelihood(oracle, question, choice)
-            assert float(reported) == pytest.approx(exact, abs=1e-3)
-            assert (greedy in (True, "True")) is exact_greedy
+    for choices, sample in zip(exact, samples["choosing"], strict=True):
+        for (likelihood, greedy), ((reported, reported_greedy),) in zip(
+            choices, sample["resps"], strict=True
+        ):
+            assert float(reported) == pytest.approx(likelihood, abs=1e-3)
+            assert reported_greedy == str(greedy)
 
 
-def test_the_accuracy_is_transformers(outcome, oracle):
+def test_the_accuracy_is_transformers(outcome, exact):
     results, _ = outcome
-    sums = [[loglikelihood(oracle, q, choice)[0] for choice in choices] for q, choices, _ in DOCS]
-    right = [row.index(max(row)) == answer for row, (_, _, answer) in zip(sums, DOCS, strict=True)]
-    assert results["choosing"]["acc,none"] == pytest.approx(sum(right) / len(right))
+    right = [choices.index(max(choices)) == answer for choices, (*_, answer) in zip(exact, DOCS, strict=True)]
+    assert results["choosing"]["acc,none"] == sum(right) / len(right)
 
 
 def test_what_it_lets_the_model_write_is_transformers(outcome, oracle):

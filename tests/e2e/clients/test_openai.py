@@ -8,7 +8,7 @@ import json
 import httpx
 import openai
 import pytest
-from e2e.clients.told import heard, told
+from e2e.clients.told import heard, of_prompt, told
 from e2e.serving import MODEL
 
 QUESTION = [{"role": "user", "content": "What is the capital of France? And of Italy?"}]
@@ -34,13 +34,12 @@ BOTH = {
     "stop": {"stop": ["is", " York"]},
     "include_stop_str_in_output": {"stop": "is", "extra_body": {"include_stop_str_in_output": True}},
     "stop_token_ids": {"extra_body": {"stop_token_ids": [314, 28, 30]}},
-    "min_tokens": {"stop": ["is"], "extra_body": {"min_tokens": 9}},
+    "min_tokens": {"max_tokens": 12, "stop": ["is"], "extra_body": {"min_tokens": 9}},
     "ignore_eos": {"max_tokens": 24, "extra_body": {"ignore_eos": True}},
     "special tokens": {"max_tokens": 24, "extra_body": {"ignore_eos": True, "skip_special_tokens": False}},
     "max_tokens 1": {"max_tokens": 1},
     "max_tokens 0": {"max_tokens": 0},
     "prompt_logprobs": {"extra_body": {"prompt_logprobs": 2}},
-    "tokens as ids": {"extra_body": {"return_tokens_as_token_ids": True}},
     "priority, timeout, request_id": {"extra_body": {"priority": -3, "timeout": 600, "request_id": "again"}},
     "user": {"user": "somebody"},
     "no special tokens of the tokenizer": {"extra_body": {"add_special_tokens": False}},
@@ -53,6 +52,9 @@ BOTH = {
 CHAT = BOTH | {
     "logprobs": {"logprobs": True, "top_logprobs": 5},
     "logprobs alone": SEEDED | {"logprobs": True, "n": 2},
+    "tokens as ids": {
+        "logprobs": True, "top_logprobs": 2, "extra_body": {"return_tokens_as_token_ids": True}
+    },
     "max_completion_tokens": {"max_tokens": None, "max_completion_tokens": 5},
     "parts": {"messages": PARTS},
     "echo": {"messages": BEGUN, "extra_body": {"echo": True, "continue_final_message": True}},
@@ -65,6 +67,7 @@ CHAT = BOTH | {
 TEXT = BOTH | {
     "logprobs": {"logprobs": 5},
     "logprobs alone": SEEDED | {"logprobs": 0, "n": 2},
+    "tokens as ids": {"logprobs": 2, "echo": True, "extra_body": {"return_tokens_as_token_ids": True}},
     "token ids": {"prompt": [504, 3575, 282, 4649, 314]},
     "several texts": SEEDED | {"prompt": ["One,", "Two,"], "n": 2},
     "several lists of token ids": {"prompt": [[504, 3575], [504, 3575, 282, 4649]]},
@@ -79,7 +82,7 @@ TEXT = BOTH | {
 def arguments(base, fields):
     """Fields for the client; all answers come with token ids."""
     extra = {"return_token_ids": True} | fields.get("extra_body", {})
-    return {"model": MODEL, "temperature": 0, "max_tokens": 12} | base | fields | {"extra_body": extra}
+    return {"model": MODEL, "temperature": 0, "max_tokens": 8} | base | fields | {"extra_body": extra}
 
 
 def agree(create, ask):
@@ -88,6 +91,7 @@ def agree(create, ask):
     chunks = list(create(**ask, stream=True, stream_options={"include_usage": True}))
     choices = told(whole)
     assert heard(chunks) == choices
+    assert of_prompt(chunks) == of_prompt([whole])
     assert chunks[-1].choices == []
     assert all(chunk.usage is None for chunk in chunks[:-1])
     last = chunks[-1].usage
@@ -129,7 +133,7 @@ def test_counts_that_come_with_every_chunk_grow_to_the_last(client):
     counts = [usage.completion_tokens for usage in usages if usage is not None]
     assert len(counts) >= len(usages) - 2  # nothing is known before the first token of each prompt
     assert counts == sorted(counts)
-    assert counts[-1] == 24
+    assert counts[-1] == 16
 
 
 def test_a_stream_ends_with_done(server):

@@ -21,12 +21,24 @@ def heard(chunks: Iterable[BaseModel]) -> list[dict[str, Any]]:
     return [_merged(pieces[index]) for index in sorted(pieces)]
 
 
+def of_prompt(answers: Iterable[BaseModel]) -> dict[str, Any]:
+    """What is said of the first prompt, wherever and in whichever piece it is said."""
+    said: dict[str, Any] = {}
+    for answer in answers:
+        dump = answer.model_dump()
+        for home in (dump, *dump["choices"]):
+            for name in ("prompt_token_ids", "prompt_logprobs"):
+                if home.get(name) is not None:
+                    said.setdefault(name, home[name])
+    return said
+
+
 def _merged(pieces: list[dict[str, Any]]) -> dict[str, Any]:
     last = pieces[-1]
     return {
         "text": "".join(_text(piece) for piece in pieces),
-        "token_ids": sum((piece.get("token_ids") or [] for piece in pieces), []),
-        "logprobs": sum((_logprobs(piece["logprobs"]) for piece in pieces), []),
+        "token_ids": [token for piece in pieces for token in piece.get("token_ids") or []],
+        "logprobs": [entry for piece in pieces for entry in _logprobs(piece["logprobs"])],
         "finish_reason": last["finish_reason"],
         "stop_reason": last["stop_reason"],
     }
