@@ -36,6 +36,10 @@ class Answer(msgspec.Struct):
             self.pieces.append(now)
             self.token_ids += token_ids or ()
 
+    def fail(self, error: str) -> None:
+        """End without an answer, now."""
+        self.ended, self.error = perf_counter(), error
+
     @property
     def tokens(self) -> int:
         """Output tokens: as counted by the server, or by their ids, or at least by pieces."""

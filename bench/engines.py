@@ -37,6 +37,13 @@ class Engine(Protocol):
         ...
 
 
+def rate(name: str, tokens: int, wanted: int, seconds: float) -> float:
+    """Tokens per second; raises `SetupError` where an engine did not do the work that the others did."""
+    if tokens != wanted:
+        raise SetupError(f"{name} made {tokens} tokens where {wanted} were asked for")
+    return tokens / seconds
+
+
 class Own:
     """Stretto, offline."""
 
@@ -49,7 +56,8 @@ class Own:
         start = time.perf_counter()
         outputs = self._llm.generate(prompts, params, use_tqdm=False)
         seconds = time.perf_counter() - start
-        return sum(len(output.outputs[0].token_ids) for output in outputs) / seconds
+        tokens = sum(len(output.outputs[0].token_ids) for output in outputs)
+        return rate(OWN, tokens, len(prompts) * output_tokens, seconds)
 
 
 class Peer:
@@ -64,12 +72,7 @@ class Peer:
         self._process.stdin.write(json.dumps({"prompts": prompts, "output_tokens": output_tokens}) + "\n")
         self._process.stdin.flush()
         answer = self._hear()
-        if answer["output_tokens"] != len(prompts) * output_tokens:
-            raise SetupError(
-                f"{self._name} made {answer['output_tokens']} tokens, which is not what was asked"
-            )
-        rate: float = answer["output_tokens"] / answer["seconds"]
-        return rate
+        return rate(self._name, answer["output_tokens"], len(prompts) * output_tokens, answer["seconds"])
 
     def _hear(self) -> dict[str, Any]:
         assert self._process.stdout is not None

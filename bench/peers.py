@@ -7,6 +7,10 @@ output tokens per second over the whole run, prefill included. Engines take turn
 machine that speeds up or slows down does so for all of them. A ratio above 1 says that Stretto is faster: the
 ratio of the medians, and the median of the rounds' own ratios.
 
+Believe no ratio of a busy machine: it is biased, not only noisy, because engines lose out of proportion whose
+threads wait for each other (transformers with a thread per core took 5 to 14 s beside ten busy processes on
+two cores for what took 0.6 s with one thread).
+
 Each engine lives in a virtual environment of its own, DIR/NAME, where DIR is `--environments`; one that is
 not there is left out:
 
@@ -25,6 +29,7 @@ is elsewhere.
 from __future__ import annotations
 
 import os
+import re
 import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -55,7 +60,23 @@ class Work(NamedTuple):
     output_tokens: int
 
     def __str__(self) -> str:
-        return f"{self.sequences} x {self.input_tokens}/{self.output_tokens}"
+        return f"{self.sequences}x{self.input_tokens}/{self.output_tokens}"
+
+
+class WorkType(click.ParamType):
+    """A `Work` as typed."""
+
+    name = "NxIN/OUT"
+
+    def convert(
+        self, value: str | Work, option: click.Parameter | None, context: click.Context | None
+    ) -> Work:
+        if isinstance(value, Work):
+            return value
+        match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)/([1-9]\d*)", value)
+        if match is None:
+            self.fail(f"{value!r} is not SEQUENCESxINPUT/OUTPUT, such as 8x64/64", option, context)
+        return Work(*map(int, match.groups()))
 
 
 WORKS = (Work(1, 64, 64), Work(8, 64, 64), Work(32, 128, 64))
@@ -75,6 +96,15 @@ WORKS = (Work(1, 64, 64), Work(8, 64, 64), Work(32, 128, 64))
     metavar="NAME=PYTHON",
     help=f"An engine's interpreter ({', '.join(ENGINES)}), instead of --environments; repeatable.",
 )
+@click.option(
+    "--work",
+    "works",
+    type=WorkType(),
+    multiple=True,
+    default=WORKS,
+    show_default=True,
+    help="Sequences, prompt tokens, output tokens; repeatable.",
+)
 @click.option("--rounds", type=Positive, default=5, show_default=True)
 @click.option(
     "--vocabulary", type=Positive, default=10_000, show_default=True, help="Random token ids are below this."
@@ -85,6 +115,7 @@ def main(
     model: str,
     environments: Path | None,
     engines: tuple[str, ...],
+    works: tuple[Work, ...],
     rounds: int,
     vocabulary: int,
     json_file: Path | None,
@@ -105,7 +136,7 @@ def main(
             for name, path in models(model, pythons, home).items():
                 threads = serving["threads"] or os.cpu_count() or 1
                 taking_part[name] = stack.enter_context(peer(name, pythons[name], path, threads))
-            rates = {str(work): compare(taking_part, work, rounds, vocabulary) for work in WORKS}
+            rates = {str(work): compare(taking_part, work, rounds, vocabulary) for work in works}
             facts = [engine.facts for engine in taking_part.values()]
     except (StrettoError, SetupError) as error:
         raise click.ClickException(str(error)) from None

@@ -14,18 +14,18 @@ class Choice(msgspec.Struct):
     token_ids: list[int] | None = None
 
 
+class Problem(msgspec.Struct):
+    """OpenAI's error object, as far as it is shown."""
+
+    message: str
+
+
 class Chunk(msgspec.Struct):
     """One event of `/v1/completions`."""
 
     choices: list[Choice] = []
     usage: Usage | None = None
-    error: msgspec.Raw | None = None
-
-
-class Problem(msgspec.Struct):
-    """OpenAI's error object, as far as it is shown."""
-
-    message: str
+    error: Problem | None = None
 
 
 class Problems(msgspec.Struct):
@@ -58,7 +58,7 @@ class Reader:
             return
         chunk = _chunk.decode(data)
         if chunk.error is not None:
-            self._answer.error = message(data)
+            self._answer.error = chunk.error.message
         for choice in chunk.choices:
             self._answer.hear(now, choice.text, choice.token_ids)
         self._answer.usage = chunk.usage or self._answer.usage

@@ -38,7 +38,7 @@ class HttpWire:
             connection = await self._connection()
             await connection.ask(request, answer)
         except OSError as error:
-            answer.error = f"cannot connect to {self._address}: {error}"
+            answer.fail(f"cannot connect to {self._address}: {error}")
         else:
             self._idle.append(connection)
         return answer

@@ -60,7 +60,7 @@ class SocketWire:
             socket = await self._connected()
             await socket.ask(body, answer)
         except OSError as error:
-            answer.error = f"cannot connect to {self._address}: {error}"
+            answer.fail(f"cannot connect to {self._address}: {error}")
         return answer
 
     async def _connected(self) -> Socket:
