@@ -45,7 +45,7 @@ class Intake:
         return self._chat_job(self._chat.read(data))
 
     def text(self, data: bytes) -> Job:
-        """Body of `POST /v1/completions`; not streamed unless it says so, and of few tokens, as in OpenAI's."""
+        """Body of `POST /v1/completions`; unless it says so, few tokens and not streamed, as in OpenAI's."""
         body = self._text.read(data)
         if body.max_tokens is None:
             body.max_tokens = max(COMPLETION_TOKENS, body.min_tokens or 0)
