@@ -6,7 +6,8 @@ Seen by the client, from the moment a request is sent:
 * **E2E**, end-to-end latency: until the end of the answer.
 * **TPOT**, time per output token after the first: (E2E - TTFT) / (tokens - 1). One token alone has none.
 * **ITL**, inter-token latency: each gap between a piece that brought tokens and the next. All gaps of all
-  requests count alike; a piece of several tokens is one end of a gap.
+  requests count alike; a piece of several tokens is one end of a gap, and pieces that one read brings have
+  gaps of zero.
 
 Of a whole run, which lasts from the first request sent to the last end:
 
