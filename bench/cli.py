@@ -12,6 +12,7 @@ BENCHES = {
     "serve": "Load on a running server, or on one of its own, over HTTP or WebSocket.",
     "startup": "Seconds to ready, CPU of an idle server, memory of each role.",
     "overlap": "Device idle share, one step ahead and in turn.",
+    "simulated": "The same on a simulated GPU, and what deferred stops cost.",
     "scheduler": "Microseconds of the scheduler per decode step.",
     "ring": "Round trip between two processes, beside ZeroMQ and pipes.",
     "kernels": "CPU kernels beside their torch references.",
