@@ -123,6 +123,7 @@ def test_a_character_that_the_prompt_began_in_vain_is_the_prompts_to_show(byte_l
         ("byte_level", [98], 0),
         ("byte_level", [], 0),
         ("sentencepiece", [0x98, 0x80], 2),
+        ("sentencepiece", [0x98, 0x80, 260, 0xC3, 0xA9, 260], 2),
         ("sentencepiece", [0xFF], 0),
         ("sentencepiece", [], 0),
     ],

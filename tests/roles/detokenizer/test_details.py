@@ -99,7 +99,8 @@ def test_a_missing_part_is_an_error(make):
 
 
 def test_the_prompt_is_echoed_as_it_was_written_else_from_its_ids(make, byte_level):
-    assert make(echo=True, prompt_text="as sent").take(1, 0)["prompt_text"] == "as sent"
+    for text in ("as sent", ""):
+        assert make(echo=True, prompt_text=text).take(1, 0)["prompt_text"] == text
     start = byte_level.token_to_id("<s>")
     assert make(prompt=(start, *PROMPT), echo=True).take(1, 0)["prompt_text"] == "<s>abcd"
     assert make(logprobs=0).take(0, 0)["prompt_text"] is None
