@@ -1,13 +1,13 @@
 """How well one step ahead hides the host behind a modern GPU, on one that is simulated.
 
     stretto bench simulated
-    stretto bench simulated --textbook               only what needs no server and no quiet machine
+    stretto bench simulated --textbook       only what needs no server and no quiet machine
 
-Three tables. The textbook timeline (device step 10 units, scheduling 4, processing 3, six steps) and the
-tokens that deferred stops waste come from the real scheduler in virtual time. The third is the real server,
-all roles, on `--device sim`: every request decodes at once and is answered when it is complete, and idle
-and busy time are those of the results' clocks, from the first request to the last end, with prompts and
-drain.
+The first table is the real scheduler in virtual time: the textbook timeline (device step 10 units,
+scheduling 4, processing 3, six steps) and the tokens that deferred stops waste. The second is the real
+server, all roles, on `--device sim`: all requests decode at once and are answered when they are complete,
+and idle and busy time are those of the results' clocks, from the first request to the last end, prompts and
+drain included.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(json_file: Path | None, plot_file: Path | None, only_textbook: bool, **
     figures: dict[str, Any] = {"settings": asked, "textbook": _textbook()}
     click.echo(_show_textbook(figures["textbook"]))
     if not only_textbook:
-        figures["served"] = _served(asked)
+        figures["served"] = _table_of(asked)
         click.echo("\n" + _show_served(figures["served"]))
     report.publish(figures, None if only_textbook else _chart(figures["served"]))
 
@@ -73,24 +73,24 @@ def _show_textbook(figures: dict[str, dict[str, float]]) -> str:
     return table(("textbook", "", "share"), rows)
 
 
-def _served(asked: dict[str, Any]) -> list[dict[str, Any]]:
+def _table_of(asked: dict[str, Any]) -> list[dict[str, Any]]:
     devices = {
         f"{asked['gpu']}, {asked['model']}": ("--sim-gpu", asked["gpu"], "--sim-model", asked["model"]),
         f"{asked['step_ms']:g} ms steps": ("--sim-step-ms", str(asked["step_ms"])),
     }
     return [
-        {"device": device, "mode": mode, **_measure(asked, *options, option)}
+        {"device": device, "mode": mode, **served(asked["sequences"], asked["tokens"], *options, option)}
         for device, options in devices.items()
         for mode, option in MODES
     ]
 
 
-def _measure(asked: dict[str, Any], *options: str) -> dict[str, float]:
-    sequences, limits = asked["sequences"], ("--max-seqs", str(asked["sequences"]), *LIMITS)
-    with launch("--device", "sim", *limits, *options) as server:
+def served(sequences: int, tokens: int, *options: str) -> dict[str, float]:
+    """Figures of a server on a simulated device with the given options."""
+    with launch("--device", "sim", "--max-seqs", str(sequences), *LIMITS, *options) as server:
         _load(server, sequences, WARMUP_TOKENS, seed=1)
         before = server.metrics()
-        _load(server, sequences, asked["tokens"], seed=2)
+        _load(server, sequences, tokens, seed=2)
         return figures_of(before, server.metrics())
 
 

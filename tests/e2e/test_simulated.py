@@ -4,6 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from stretto.bench.simulated import served
+
 SIM = ("--device", "sim", "--max-seqs", "16", "--max-batched-tokens", "2048")
 
 
@@ -66,3 +68,11 @@ def test_the_pool_is_that_of_the_gpu_and_takes_no_memory(sim):
     assert sim.metrics()["stretto_kv_pages"] == 50_639
     executor = sim.family()["executor"]
     assert executor.memory_info().rss < 2 << 30
+
+
+def test_the_bench_serves_and_tells_what_the_device_did():
+    figures = served(4, 24, "--sim-step-ms", "5", "--no-overlap")
+    assert figures["ms_per_step"] >= 4.999
+    assert figures["ahead"] == 0.0
+    assert 0.0 < figures["idle_share"] < 1.0
+    assert 0.0 < figures["tokens_per_s"] < 4 / 0.005

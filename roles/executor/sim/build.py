@@ -32,7 +32,7 @@ def build_simulated(config: Config, wake: Callable[[], None], progress: Callable
     pages = count_pages(config.kv_memory, shape, free, int(free * POOL_SHARE))
     warm.compile_all(warm.sampler(), progress)
     tokens = load_model_config(config.model_dir)
-    device = SimDevice(wake, f"simulated {config.sim_gpu}", free)
+    device = SimDevice(wake, f"simulated {config.sim_gpu}, {config.sim_model}", free)
     max_len = min(config.max_model_len or model.max_position_embeddings, model.max_position_embeddings)
     runner = SimulatedRunner(
         seconds=fixed(config.sim_step_ms / 1e3) if config.sim_step_ms else Roofline(gpu, model),

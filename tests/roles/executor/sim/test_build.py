@@ -17,12 +17,12 @@ def make(path: Path, **more: Any) -> Built:
 def test_the_pool_is_that_of_the_gpu(make_tiny: Any) -> None:
     built = make(make_tiny())
     pages = int((141_000_000_000 - 16_060_522_496) * 0.85) // (131_072 * 16)
-    assert (built.device, built.dtype, built.pages) == ("simulated h200", "bfloat16", pages)
+    assert (built.device, built.dtype, built.pages) == ("simulated h200, llama-3-8b", "bfloat16", pages)
 
 
 def test_the_pool_may_be_chosen(make_tiny: Any) -> None:
     built = make(make_tiny(), kv_memory="100tokens", page_size=8, sim_gpu="l40s", sim_model="qwen3-4b")
-    assert (built.device, built.pages) == ("simulated l40s", 13)
+    assert (built.device, built.pages) == ("simulated l40s, qwen3-4b", 13)
 
 
 def test_a_model_that_does_not_fit_is_refused(make_tiny: Any) -> None:

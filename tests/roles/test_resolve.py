@@ -1,0 +1,28 @@
+from pathlib import Path
+
+import pytest
+
+from stretto.roles.actor import SetupError
+from stretto.roles.config import Config
+from stretto.roles.resolve import resolve
+
+
+def context(**more: object) -> int:
+    return resolve(Config(**more), lambda line: None).max_model_len
+
+
+def test_the_context_is_that_of_the_model_that_runs(model_dir: Path) -> None:
+    assert context() == 8192
+    assert context(max_model_len=100) == 100
+    assert context(device="sim", sim_model="llama-3.1-8b") == 131_072
+
+
+def test_a_context_beyond_the_model_that_runs_is_refused(model_dir: Path) -> None:
+    with pytest.raises(SetupError, match="choose at most 8192"):
+        context(max_model_len=8193)
+    assert context(device="sim", sim_model="qwen3-4b", max_model_len=8193) == 8193
+
+
+def test_a_model_that_cannot_be_simulated_is_refused_at_once(model_dir: Path) -> None:
+    with pytest.raises(SetupError, match="no model 'nothing' to simulate"):
+        context(device="sim", sim_model="nothing")
