@@ -45,13 +45,14 @@ def test_outputs_end_by_themselves_where_they_should(sim):
     assert ids(answer)[-1] == 2
 
 
-def test_a_stop_that_is_learnt_late_wastes_one_token_and_a_length_none(sim):
+def test_a_stop_that_is_learnt_late_wastes_one_token_at_most_and_a_length_none(sim):
     def four(**fields):
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda i: sim.complete(f"Story {i}:", **fields), range(4)))
 
     _, stopped = grown(sim, lambda: four(max_tokens=40))
-    assert (stopped["generated_tokens_total"], stopped["wasted_tokens_total"]) == (4 * 12, 4)
+    assert stopped["generated_tokens_total"] == 4 * 12
+    assert stopped["wasted_tokens_total"] <= 4  # fewer where the scheduler was not a step ahead
     _, limited = grown(sim, lambda: four(max_tokens=10))
     assert (limited["generated_tokens_total"], limited["wasted_tokens_total"]) == (4 * 10, 0)
 
