@@ -53,7 +53,6 @@ class Digest:
             slots, tokens = self._fail_rows(slots, tokens)
         if not len(tokens):
             return
-        self._requests.counts.generated_tokens += len(tokens)
         told = scores.of_tokens(logprobs, flight.sampling, slots, table.uid) if logprobs else []
         self._requests.tell_tokens(table.uid[slots], tokens, table.append_tokens(slots, tokens), told)
         stopped = table.stopped(slots, tokens)

@@ -24,7 +24,7 @@ class Limits:
     overlap: bool = True
     """Keep two plans in flight instead of one."""
     prefix_cache: bool = True
-    """Reuse the KV of earlier prompts and answers."""
+    """Reuse the KV of earlier prompts and answers; the choices and beams of one request share in any case."""
     detokenizers: int = 1
     """A request's tokens go to detokenizer `uid % detokenizers`."""
 

@@ -120,6 +120,7 @@ class Requests:
             told, outer = self.searches.answer(told), uids >= 0
             uids, ids, indices = uids[outer], ids[outer], indices[outer]
         if len(uids):
+            self.counts.generated_tokens += len(uids)
             self.outbox.tokens(uids, ids, indices, told)
 
     def tell_prompt(self, part: m.PromptLogprobs) -> None:
@@ -137,7 +138,7 @@ class Requests:
                 for uid in list(search.choices):
                     self.cut(uid, "error", search.fault)
             elif search.answered():
-                report(search, self.outbox)
+                self.counts.generated_tokens += report(search, self.outbox)
                 for uid in list(search.choices):
                     self._forget(search, uid)
             else:

@@ -156,8 +156,8 @@ def output_of(request: m.Request, choice: int) -> m.Output:
     return replace(output, prompt_ids=prompt, return_prompt_ids=False, prompt_logprobs=None)
 
 
-def report(search: Search, outbox: Outbox) -> None:
-    """Tell the results of a search that is over, a token of each at a time."""
+def report(search: Search, outbox: Outbox) -> int:
+    """Tell the results of a search that is over, a token of each at a time; returns how many tokens."""
     first, results = search.request.uid, search.beams.results()
     told = [(uid, results[uid - first]) for uid in search.choices]
     for uid, _ in told:
@@ -176,6 +176,7 @@ def report(search: Search, outbox: Outbox) -> None:
     for uid, beam in told:
         if not len(beam):
             outbox.end(_end(search, uid, beam))
+    return sum(len(beam) for _, beam in told)
 
 
 def _end(search: Search, uid: int, beam: Beam) -> m.End:

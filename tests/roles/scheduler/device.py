@@ -499,3 +499,11 @@ class World:
             return oracle(request, self.limits, self.vocabulary)
         beam = beam_oracle(request, self.limits, self.vocabulary)[uid - request.uid]
         return ints(beam.ids), "length" if beam.stop_id is None else "stop"
+
+
+def first_token(prompt: list[int], **sizes: int | bool) -> int:
+    """What the pretended model says after a prompt."""
+    world = World(**sizes)
+    uid = world.submit(prompt, 1)
+    world.drain()
+    return world.output(uid)[0][0]

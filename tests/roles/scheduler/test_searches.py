@@ -62,7 +62,8 @@ def test_a_step_computes_one_token_of_each_beam() -> None:
         [1] * 4
     ]
     assert not any(plan.decodes for plan in world.plans)
-    assert (world.core._requests.counts.prompt_tokens, world.core._requests.counts.cached_tokens) == (100, 0)
+    counts = world.core.take_counts()
+    assert (counts.prompt_tokens, counts.cached_tokens, counts.generated_tokens) == (100, 0, 10)
 
 
 def test_beams_that_die_leave_no_pages_behind() -> None:
