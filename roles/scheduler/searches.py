@@ -114,8 +114,7 @@ class Searches:
         """An inner request has ended."""
         search = self._by_inner.pop(end.uid)
         del search.pending[end.uid]
-        if search.cached is None:
-            search.cached = end.cached_tokens
+        search.cached = end.cached_tokens
         search.fault = search.fault or end.fault
         if search.fault is not None or not search.pending:
             self._ready[search.request.uid] = search
@@ -136,7 +135,6 @@ class Searches:
         search.choices.remove(choice)
         if search.choices:
             return []
-        self._ready.pop(search.request.uid, None)
         for inner in search.pending:
             del self._by_inner[inner]
         return list(search.pending)

@@ -102,6 +102,23 @@ def test_a_scored_prompt_is_computed_afresh_and_kept() -> None:
     assert [rows(plan.scored, 2) for plan in world.plans[-4:]] == [[[0, 8]], [[0, 16]], [[0, -1]], []]
 
 
+def test_a_last_chunk_of_one_token_has_nothing_to_score() -> None:
+    world = World(max_batched_tokens=8)
+    uid = world.submit(list(range(9)), max_tokens=0, sampling=m.Sampling(prompt_logprobs=0))
+    world.drain()
+    assert [rows(plan.scored, 2) for plan in world.plans] == [[[0, 8]], []]
+    assert len(world.streams[uid].prompt_scores) == 8
+
+
+def test_scores_that_come_after_the_end_are_dropped() -> None:
+    world = World(max_batched_tokens=8)
+    uid = world.submit(list(range(30)), max_tokens=1, sampling=m.Sampling(prompt_logprobs=0))
+    world.plan()
+    world.abort(uid)
+    world.drain()  # the world refuses what comes after an end
+    assert world.streams[uid].prompt_scores == []
+
+
 def test_a_prompt_of_one_token_has_no_score() -> None:
     world = World()
     uid = world.submit([5], max_tokens=0, sampling=m.Sampling(prompt_logprobs=3))

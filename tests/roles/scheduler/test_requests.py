@@ -55,6 +55,15 @@ def test_choices_share_the_prompt_by_the_textbook(cache: bool) -> None:
     assert (world.core._requests.counts.prompt_tokens, world.core._requests.counts.cached_tokens) == (100, 0)
 
 
+def test_without_prefix_cache_others_do_not_share_what_choices_left() -> None:
+    world = World(prefix_cache=False)
+    fork(world, [1, 2, 3, 4, 5], 3, max_tokens=2)
+    world.drain()
+    uid = world.submit([1, 2, 3, 4, 5], max_tokens=2)
+    world.drain()
+    assert world.end(uid).cached_tokens == 0
+
+
 def test_a_long_prompt_is_stored_once() -> None:
     world = World(pages=100, page_size=16, max_batched_tokens=2048, max_model_len=2048)
     fork(world, list(range(1000)), 4, max_tokens=1)
@@ -265,6 +274,16 @@ def test_what_ended_in_flight_stays_ended_when_the_device_is_lost() -> None:
     assert not world.core.busy
     assert world.core.waiting == 0
     assert world.core.pages == (64, 0, 0)
+
+
+def test_a_prompt_without_output_is_computed_again_after_a_loss() -> None:
+    world = World()
+    uid = world.submit(list(range(20)), max_tokens=0, sampling=m.Sampling(prompt_logprobs=0))
+    world.plan()
+    world.restart()
+    world.drain()
+    assert world.output(uid) == ([], "length")
+    assert len(world.streams[uid].prompt_scores) == 19
 
 
 def test_a_smaller_pool_after_a_loss_fails_what_no_longer_fits() -> None:

@@ -73,7 +73,7 @@ def test_beams_that_die_leave_no_pages_behind() -> None:
     while world.core.busy:
         world.turn()
         most = max(most, sum(world.core.pages[1:]))
-    assert most < 100  # 76 steps of beams with up to 11 pages each
+    assert most < 50  # with what dead beams leave there are 60
 
 
 def test_more_beams_than_slots() -> None:
@@ -144,7 +144,35 @@ def test_a_choice_can_be_aborted_alone_and_the_last_takes_the_search_along() -> 
     world.stop(fourth)
     world.core.check()
     assert world.core.waiting == world.core.running == 0
+    assert not world.core._requests.searches._by_inner
     world.drain()
+
+
+def test_a_search_that_ends_in_time_has_no_deadline_any_more() -> None:
+    world = world_of()
+    uids = submit(world, [1, 2, 3], deadline=5.0)
+    world.drain()
+    check(world, uids)
+    assert world.core.next_deadline is None
+
+
+def test_a_search_has_its_priority_at_every_step() -> None:
+    world = world_of(max_seqs=1)
+    uids = submit(world, [1, 2, 3], stop_ids=(), priority=1)
+    world.turn()
+    urgent = world.submit([4, 5, 6], max_tokens=2)
+    while world.streams[urgent].end is None:
+        world.turn()
+    assert world.streams[uids[0]].end is None
+    world.drain()
+    check(world, uids)
+
+
+def test_a_prompt_as_long_as_the_context_needs_no_beams() -> None:
+    world = world_of(max_model_len=16)
+    uids = submit(world, [2] * 16, max_tokens=0)
+    world.drain()
+    assert [world.output(uid) for uid in uids] == [([], "length")] * 2
 
 
 def test_a_search_past_its_deadline_fails_each_choice() -> None:
