@@ -233,7 +233,7 @@ def listen(config: Config) -> socket.socket:
     """Bind the server's socket, before anything is loaded, so that a taken port is known at once."""
     try:
         if config.uds:
-            Path(config.uds).unlink(missing_ok=True)
+            _clear(Path(config.uds))
             sock = socket.socket(socket.AF_UNIX)
             sock.bind(config.uds)
         else:
@@ -243,10 +243,22 @@ def listen(config: Config) -> socket.socket:
             sock.bind((config.host, config.port))
     except OSError as error:
         where = config.uds or f"{config.host}:{config.port}"
-        raise SetupError(f"cannot listen on {where}: {error.strerror}; choose another --port") from error
+        option = "--uds" if config.uds else "--host or --port"
+        raise SetupError(f"cannot listen on {where}: {error.strerror}; choose another {option}") from error
     sock.listen(2048)
     sock.setblocking(False)
     return sock
+
+
+def _clear(path: Path) -> None:
+    """Remove a socket that nobody serves any more; one that is served, or any other file, stays."""
+    if not path.is_socket():
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
 
 
 async def serve(config: Config, ready: Callable[[Config], None], parent_fd: int | None, say: Say) -> None:
