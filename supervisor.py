@@ -34,6 +34,7 @@ from stretto.roles.actor import SetupError
 from stretto.roles.child import Child
 from stretto.roles.client.cli import chat_command, generate_command, profile_command, status_command
 from stretto.roles.config import Config
+from stretto.roles.janitor import hire_janitor
 from stretto.roles.options import config_options
 from stretto.roles.resolve import resolve
 from stretto.shm.board import HEARTBEAT, Board, State
@@ -55,7 +56,7 @@ class Supervisor:
         self._say = say
         self._listen = listen
         self._run_dir = tempfile.mkdtemp(prefix="stretto-")
-        self._janitor = _hire_janitor(self._run_dir, *([config.uds] if config.uds else []))
+        self._janitor = hire_janitor(subprocess.PIPE, self._run_dir, *([config.uds] if config.uds else []))
         self._board_fd = Board.create(graph.names(config))
         self._board = Board(self._board_fd)
         self._trace_fd = Traces.create(graph.names(config))
@@ -216,17 +217,6 @@ class Supervisor:
         except TimeoutError:
             return False
         return True
-
-
-def _hire_janitor(*paths: str) -> subprocess.Popen[bytes]:
-    """A shell that sleeps until this process is gone, however it goes, and then removes the paths."""
-    return subprocess.Popen(
-        ["/bin/sh", "-c", 'read -r _; rm -rf -- "$@"', "stretto-janitor", *paths],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
 
 
 def listen(config: Config) -> socket.socket:

@@ -77,6 +77,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     early_stopping: bool | Literal["never"] = False
     """Beam search: when to stop, as in transformers."""
 
+    @property
+    def width(self) -> int:
+        """Consecutive uids that a request with these parameters takes: one for each choice or beam."""
+        return max(self.n, self.best_of or 0)
+
 
 class Fault(msgspec.Struct, frozen=True, array_like=True):
     """Why a request failed, in the terms of OpenAI's error object."""

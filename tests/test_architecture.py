@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ROLES = ("gateway", "tokenizer", "scheduler", "executor", "detokenizer", "client")
 SHARED = tuple(
-    f"stretto.roles.{name}" for name in ("messages", "config", "actor", "metrics", "sockets", "trace")
+    f"stretto.roles.{name}"
+    for name in ("messages", "config", "actor", "metrics", "sockets", "janitor", "trace")
 )
 
 

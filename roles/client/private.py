@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
+
+from stretto.roles.janitor import hire_janitor
 
 SOCKET_PATH_BYTES = 107
 """Longest path that fits `sockaddr_un`."""
@@ -20,13 +21,7 @@ class PrivateDirectory:
     def __init__(self) -> None:
         self.path = tempfile.mkdtemp(prefix="stretto-", dir=_parent())
         self.alive_fd, self._owner_fd = os.pipe()
-        self._janitor = subprocess.Popen(
-            ["/bin/sh", "-c", 'read -r _; rm -rf -- "$1"', "stretto-janitor", self.path],
-            stdin=self.alive_fd,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is not for it
-        )
+        self._janitor = hire_janitor(self.alive_fd, self.path)
 
     def let_go(self) -> None:
         """End the pipe; the directory goes soon."""

@@ -47,7 +47,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def width(self) -> int:
         """Sequences per prompt that have a uid."""
-        return max(self.params.n, self.params.best_of or 0)
+        return self.params.width
 
     @property
     def uids(self) -> int:

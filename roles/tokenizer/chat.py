@@ -98,55 +98,40 @@ class ChatTemplate:
         if self._template is None:
             raise Refused(self._missing, "messages")
         turns = [{key: value for key, value in turn.items() if value is not None} for turn in messages]
-        if continue_final_message:
-            return self._render_open(self._template, turns, add_generation_prompt, extra)
-        return self._render(self._template, turns, add_generation_prompt, extra)
-
-    def _render_open(
-        self,
-        template: jinja2.Template,
-        turns: list[dict[str, Any]],
-        add_generation_prompt: bool,
-        extra: dict[str, Any],
-    ) -> str:
-        """Mark the end of the last content, render, and cut at the mark, as transformers does."""
-        if add_generation_prompt:
-            raise Refused(
-                "continue_final_message continues the last message, add_generation_prompt begins a new one; "
-                "set one of them to false.",
-                "continue_final_message",
-            )
-        content = turns[-1].get("content") if turns else None
-        if not isinstance(content, str):
-            raise Refused("There is no final message to continue.", "continue_final_message")
-        turns = [*turns[:-1], turns[-1] | {"content": content + _END}]
-        text = self._render(template, turns, False, extra)
-        if _END.strip() not in text or content.strip() not in text:
-            raise Refused(
-                "The model's chat template changes the final message, so it cannot be continued.",
-                "continue_final_message",
-            )
-        at = text.rindex(_END.strip())
-        kept = text[:at]
-        return kept if text.startswith(_END, at) else kept.rstrip()  # a template that trims content
-
-    def _render(
-        self,
-        template: jinja2.Template,
-        turns: list[dict[str, Any]],
-        add_generation_prompt: bool,
-        extra: dict[str, Any],
-    ) -> str:
         values = self._constants | extra
         values |= {"messages": turns, "add_generation_prompt": add_generation_prompt}
-        try:
-            return template.render(values)
-        except (
-            Exception
-        ) as error:  # the template is the model's program: any failure is between it and the client
-            raise Refused(
-                f"The model's chat template refuses these messages: {error}.", "messages"
-            ) from error
+        return (_render_open if continue_final_message else _render)(self._template, values)
+
+
+def _render_open(template: jinja2.Template, values: dict[str, Any]) -> str:
+    """Mark the end of the last content, render, and cut at the mark, as transformers does."""
+    turns = values["messages"]
+    if values["add_generation_prompt"]:
+        raise Refused(
+            "continue_final_message continues the last message, add_generation_prompt begins a new one; "
+            "set one of them to false.",
+            "continue_final_message",
+        )
+    content = turns[-1].get("content") if turns else None
+    if not isinstance(content, str):
+        raise Refused("There is no final message to continue.", "continue_final_message")
+    marked = [*turns[:-1], turns[-1] | {"content": content + _END}]
+    text = _render(template, values | {"messages": marked})
+    if _END.strip() not in text or content.strip() not in text:
+        raise Refused(
+            "The model's chat template changes the final message, so it cannot be continued.",
+            "continue_final_message",
+        )
+    at = text.rindex(_END.strip())
+    kept = text[:at]
+    return kept if text.startswith(_END, at) else kept.rstrip()  # a template that trims content
+
+
+def _render(template: jinja2.Template, values: dict[str, Any]) -> str:
+    try:
+        return template.render(values)
+    except Exception as error:  # the template is the model's program: a failure is between it and the client
+        raise Refused(f"The model's chat template refuses these messages: {error}.", "messages") from error
 
 
 def load_template(model_dir: Path) -> ChatTemplate:

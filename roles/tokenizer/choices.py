@@ -12,12 +12,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 def choice_count(params: SamplingParams) -> int:
     """Requests that these parameters make; a beam search is one, whatever its width."""
-    return 1 if params.use_beam_search else max(params.n, params.best_of or 1)
-
-
-def uid_count(params: SamplingParams) -> int:
-    """Consecutive uids that belong to the request."""
-    return max(params.n, params.best_of or 1)
+    return 1 if params.use_beam_search else params.width
 
 
 def split(request: Request, count: int) -> list[Request]:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stretto.roles.messages import Detokenize, Request, Submit, ToGateway, Tokenize
-from stretto.roles.tokenizer.choices import uid_count
 
 Task = Submit | Tokenize | Detokenize
 Outcome = list[Request] | ToGateway
@@ -72,4 +71,4 @@ class Lane:
 
 
 def _has(task: Task, uid: int) -> bool:
-    return isinstance(task, Submit) and task.uid <= uid < task.uid + uid_count(task.params)
+    return isinstance(task, Submit) and task.uid <= uid < task.uid + task.params.width
