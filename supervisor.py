@@ -322,7 +322,7 @@ def _greet(config: Config, seconds: float) -> None:
     if not config.uds:
         body = (
             f'{{"model": "{config.served_model_name}", '
-            '"messages": [{"role": "user", "content": "What is the capital of France?"}]}'
+            '"messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0}'
         )
         click.echo(f"Try: curl {base}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'")
     sys.stdout.flush()
