@@ -125,6 +125,14 @@ class Submit(msgspec.Struct, tag="submit", frozen=True):
     """The last of `messages` is left open, for the answer to continue it."""
     add_special_tokens: bool | None = None
     """For text: whether the tokenizer adds its own; None: for `prompt` yes, for `messages` no."""
+    generated: dict[int, bytes] = {}
+    """By uid, int32: tokens the client has already, where the request is submitted again after a death."""
+    retain: float = 0.0
+    """Seconds that the detokenizer keeps the stream for a client that comes back; 0: not at all."""
+    key: int = 0
+    """63 random bits that whoever comes back for a retained stream must know."""
+    cache_salt: str = ""
+    """Requests share cached prefixes only with those of the same salt."""
 
 
 class Cancel(msgspec.Struct, tag="cancel", frozen=True):
@@ -158,6 +166,31 @@ class Detokenize(msgspec.Struct, tag="detokenize", frozen=True):
 
 
 ToTokenizer = Submit | Cancel | Tokenize | Detokenize
+
+
+# ── gateway → detokenizer (zmq PUSH → PULL, one socket per detokenizer) ─────────────────────────
+
+
+class Attach(msgspec.Struct, tag="attach", frozen=True):
+    """The client of a retained stream is back, at this gateway: send it all from token `index` on.
+
+    Answered by `Events`, or by `Detached` where the stream is not known, not retained or has another key.
+    The gateway that had it before gets a `Detached` too.
+    """
+
+    uid: int
+    gateway: int
+    index: int
+    key: int
+
+
+class Detach(msgspec.Struct, tag="detach", frozen=True):
+    """The client of a retained stream is gone: keep what comes, and end the stream when `retain` is over."""
+
+    uid: int
+
+
+ToDetokenizer = Attach | Detach
 
 
 # ── tokenizer → gateway, detokenizer → gateway (zmq PUSH → PULL, one socket per gateway) ─────────
@@ -217,6 +250,14 @@ class Detokenized(msgspec.Struct, tag="detokenized", frozen=True):
     text: str
 
 
+class Detached(msgspec.Struct, tag="detached", frozen=True):
+    """A stream is not at this gateway (any more): its client went to another, or nobody knows it."""
+
+    uid: int
+    known: bool
+    """Another gateway has it."""
+
+
 class Event(msgspec.Struct, frozen=True, array_like=True):
     """Progress of one request, in order. The one with `finish_reason` is terminal and carries `usage`.
 
@@ -249,6 +290,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
     or beams; a beam's is the sum its score is made of."""
     prompt_first: tuple[int, bytes] | None = None
     """With `prompt_logprobs`: id and true bytes of the prompt's first token, which has no entry there."""
+    offset: int = 0
+    """Characters of text delivered before this event: a repeated event may be cut differently."""
 
 
 class Events(msgspec.Struct, tag="events", frozen=True):
@@ -257,7 +300,7 @@ class Events(msgspec.Struct, tag="events", frozen=True):
     events: list[Event]
 
 
-ToGateway = Rejected | Events | Tokenized | Detokenized
+ToGateway = Rejected | Events | Tokenized | Detokenized | Detached
 
 
 # ── tokenizer → scheduler (ring, one per tokenizer) ──────────────────────────────────────────────
@@ -331,6 +374,9 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     prompt_logprobs: int | None = None
     prompt_text: str | None = None
     """What `echo` shows: the prompt as it was written. None: what its ids say."""
+    retain: float = 0.0
+    key: int = 0
+    """As in `Submit`."""
 
 
 class Request(msgspec.Struct, tag="request", frozen=True, array_like=True):
@@ -354,6 +400,9 @@ class Request(msgspec.Struct, tag="request", frozen=True, array_like=True):
     priority: int = 0
     deadline: float | None = None
     beams: Beams | None = None
+    generated: bytes = b""
+    """int32: the first tokens of its output, known already; the stream goes on after them."""
+    cache_salt: str = ""
 
 
 class Abort(msgspec.Struct, tag="abort", frozen=True, array_like=True):
@@ -369,11 +418,18 @@ ToScheduler = Request | Abort
 
 
 class Open(msgspec.Struct, frozen=True, array_like=True):
-    """Announces a request before its first token, or before its `End` if it never has one."""
+    """Announces a request before its first token, or before its `End` if it never has one.
+
+    For a uid that the detokenizer knows it is a repetition, after a death: only news in `generated` count.
+    """
 
     uid: int
     prompt_tokens: int
     output: Output
+    request: bytes = b""
+    """The `Request`, msgpack, for the detokenizer to keep: see `Recall`."""
+    generated: bytes = b""
+    """int32: the tokens that it has by now, index 0 first."""
 
 
 class End(msgspec.Struct, frozen=True, array_like=True):
@@ -438,10 +494,32 @@ class Tokens(msgspec.Struct, tag="tokens", frozen=True, array_like=True):
 # ── detokenizer → scheduler (ring) ───────────────────────────────────────────────────────────────
 
 
+class Held(msgspec.Struct, frozen=True, array_like=True):
+    """A stream that the detokenizer has and that has not ended."""
+
+    uid: int
+    request: bytes
+    """The `Request` it came with, msgpack; for a choice of a beam search, that of the whole search."""
+    generated: bytes = b""
+    """int32: its tokens so far."""
+
+
+class Recall(msgspec.Struct, tag="recall", frozen=True, array_like=True):
+    """First records of a fresh ring: what a new scheduler is to go on with. It takes no request before
+    every detokenizer's last one, so that a request submitted again meets the one recalled.
+    """
+
+    streams: list[Held] = []
+    last: bool = True
+
+
 class StopHit(msgspec.Struct, tag="stop_hit", frozen=True, array_like=True):
     """A stop string matched: the gateway has its terminal event already; free these requests silently."""
 
     uids: list[int]
+
+
+ToSchedulerFromDetokenizer = StopHit | Recall
 
 
 # ── scheduler → executor (ring): the step protocol ───────────────────────────────────────────────
@@ -578,10 +656,12 @@ class Rewire(msgspec.Struct, tag="rewire", frozen=True):
 
 
 class PeerLost(msgspec.Struct, tag="peer_lost", frozen=True):
-    """To gateways: this role instance died, and what it held is gone."""
+    """To gateways and detokenizers: this role instance died, and what it held is gone."""
 
     role: str
     index: int
+    suspect: int = 0
+    """The uid it was at work on, from its row on the board; 0: none in particular."""
 
 
 class Stop(msgspec.Struct, tag="stop", frozen=True):
