@@ -163,13 +163,14 @@ class Supervisor:
             self._repair(child, how)
 
     def _repair(self, child: Child, how: str) -> None:
-        """Fresh rings for the neighbours, word to the gateways, and another process."""
+        """Fresh rings for the neighbours, word to those who keep streams, and another process."""
         for name in self._wiring.replace(child.name):
             wires, fds = self._wiring.of(name, child.name)
             self._children[name].send(m.Rewire(wires), fds)
-        for name in graph.names(self.config, "gateway"):
-            if name != child.name:
-                self._children[name].send(m.PeerLost(child.role, child.index))
+        lost = m.PeerLost(child.role, child.index, self._board.suspect(child.name))
+        for other in self._children.values():
+            if other.role in graph.KEEPERS and other is not child:
+                other.send(lost)
         delay = child.mourn()
         if delay is None:
             self._failure = f"{child.name} died {child.deaths} times in a row; last: {how}"

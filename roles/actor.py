@@ -77,6 +77,7 @@ class Context:
         self.fds = dict(zip(boot.extra_fds, extras, strict=True))
         self.board = Board(self.fds["board"])
         self.meter = Meter(boot.role, self.board.row(self.name))
+        self._crumbs = self.board.crumbs(self.name)
         self.wire(boot.rings, fds)
 
     # Wires. A role asks for its rings by the neighbour's name; the object stays the same when a
@@ -139,6 +140,13 @@ class Context:
         """Send a control message to the supervisor."""
         self._control.send(_encoder.encode(message))
 
+    def at_work(self, uid: int, lane: int = 0) -> None:
+        """Leave a breadcrumb: should this process die now, this request is suspected; 0: work on it is over.
+
+        A thread beside the loop has `lane` 1. Costs one store; the supervisor reads it (`PeerLost.suspect`).
+        """
+        self._crumbs[lane] = uid
+
     def record(self, probes: Iterable[Probe], since: int) -> None:
         """Record spans for the recording of this name; 0: record no more."""
         self._recorder.stop()
@@ -173,8 +181,11 @@ class Role:
     def rewired(self, edge: str) -> None:
         """The ring of this edge was replaced by an empty one because the neighbour died."""
 
-    def peer_lost(self, role: str, index: int) -> None:
-        """A role died and what it held is gone (told to gateways only)."""
+    def peer_lost(self, role: str, index: int, suspect: int = 0) -> None:
+        """A role died and what it held is gone (told to gateways and detokenizers).
+
+        `suspect` is the uid it was at work on, 0 for none. The rings of its neighbours are new by now.
+        """
 
     def probes(self) -> tuple[Probe, ...]:
         """The functions of this role that are worth a span in a recording."""
@@ -209,6 +220,7 @@ async def _live(
     beat()
     control.setblocking(False)
     loop.add_reader(control.fileno(), on_control)
+    heed()  # a neighbour that died meanwhile: the first turn must find the new ring
     ctx.tell(m.Ready(facts))
     try:
         await role.run()
@@ -222,8 +234,8 @@ def _obey(role: Role, message: m.ToRole, fds: list[int]) -> None:
             role.ctx.wire(rings, fds)
             for ring in rings:
                 role.rewired(ring.edge)
-        case m.PeerLost(peer, index):
-            role.peer_lost(peer, index)
+        case m.PeerLost(peer, index, suspect):
+            role.peer_lost(peer, index, suspect)
         case m.Stop(grace):
             role.ctx.stopping, role.ctx.grace = True, grace
         case m.Trace(since):

@@ -87,6 +87,7 @@ class Child:
         self.state = State.STARTING
         row = self._board.row(self.name)
         row[PID], row[STARTED] = self.process.pid, self.since
+        self._board.forget(self.name)
         self.send(boot, fds)
 
     def send(self, message: m.ToRole, fds: list[int] | None = None) -> None:

@@ -36,6 +36,9 @@ ROLES = (
 )
 """In the order of launch, slowest first; shutdown goes the other way, from the door inwards."""
 
+KEEPERS = ("gateway", "detokenizer")
+"""Roles that keep streams and are told of every death."""
+
 RINGS = (
     ("tokenizer", "scheduler"),
     ("scheduler", "executor"),

@@ -712,4 +712,18 @@ class Profile(msgspec.Struct, tag="profile", frozen=True):
     since: int
 
 
-ToSupervisor = Progress | Ready | Failed | Profile
+class Drain(msgspec.Struct, tag="drain", frozen=True):
+    """From a gateway: end in order, as on SIGTERM. The board says `draining` from then on."""
+
+
+class Restart(msgspec.Struct, tag="restart", frozen=True):
+    """From a gateway: replace this role's process, or, without an index, all of its processes in turn.
+
+    No answer: the board tells (`RESTARTS`, `STARTED`). A name that is not served is ignored.
+    """
+
+    role: str
+    index: int | None = None
+
+
+ToSupervisor = Progress | Ready | Failed | Profile | Drain | Restart

@@ -1,8 +1,9 @@
 """The board: one row of float64 cells per process, in shared memory, readable by all at any time.
 
-A row begins with eight head cells; the process's metrics follow. Every cell has one writer: the
-supervisor stores state, pid, restarts and start time, the process itself its heartbeat and metrics. A cell is
+A row begins with eight head cells; the process's metrics follow. Every cell has one writer: the supervisor
+stores state, pid, restarts and start time, the process itself its heartbeat, breadcrumbs and metrics. A cell is
 one aligned 8-byte store (`shm.ring` says why), so nobody sees half a value; between cells there is no order.
+Breadcrumbs are cells that hold an int64: a request's uid has more bits than a float64 can tell.
 
 The row's names stand in the memory too: a process needs the descriptor and nothing else.
 """
@@ -15,10 +16,12 @@ from stretto.shm import memory
 
 STATE, PID, RESTARTS, HEARTBEAT, STARTED = range(5)
 """Head cells. HEARTBEAT and STARTED are `time.monotonic()` seconds."""
+CRUMBS = 2
+"""Breadcrumbs of a process: one for its loop, one for a thread beside it. They follow STARTED."""
 HEAD_CELLS = 8
 
 _MAGIC = int.from_bytes(b"stretboa", "little")
-_ROWS, _COLUMNS = 1, 2
+_ROWS, _COLUMNS, _DRAINING = 1, 2, 3
 """Words of the header, after the magic; names follow, then the cells."""
 _NAME_BYTES = 64
 
@@ -45,11 +48,12 @@ class Board:
             rows, columns = words[_ROWS], words[_COLUMNS]
         self.names = [self._name(i) for i in range(rows)]
         """One per row, in order."""
-        cells = memoryview(self._map).cast("d")
+        cells, words = memoryview(self._map).cast("d"), memoryview(self._map).cast("q")
         first = _NAME_BYTES * (1 + rows) // 8
-        self._rows = {
-            name: cells[first + i * columns : first + (i + 1) * columns] for i, name in enumerate(self.names)
-        }
+        self._head = words[: _NAME_BYTES // 8]
+        starts = {name: first + i * columns for i, name in enumerate(self.names)}
+        self._rows = {name: cells[at : at + columns] for name, at in starts.items()}
+        self._crumbs = {name: words[at + STARTED + 1 :][:CRUMBS] for name, at in starts.items()}
 
     @staticmethod
     def create(rows: list[str], columns: int = 128) -> int:
@@ -78,6 +82,20 @@ class Board:
         """The cells of one process, float64, writable. Raises KeyError for a name that has no row."""
         return self._rows[name]
 
+    def crumbs(self, name: str) -> memoryview[int]:
+        """What the process is at work on: int64[CRUMBS], writable; a request's uid, or 0 for none."""
+        return self._crumbs[name]
+
+    def suspect(self, name: str) -> int:
+        """The uid that a dead process was at work on, 0 for none. Its loop's goes before its thread's: work
+        on the loop is so short that to die just then is hardly chance."""
+        return next((uid for uid in self._crumbs[name] if uid), 0)
+
+    def forget(self, name: str) -> None:
+        """Remove a dead process's breadcrumbs."""
+        for lane in range(CRUMBS):
+            self._crumbs[name][lane] = 0
+
     def beat(self, name: str, now: float) -> None:
         """Say that the process's own loop turns; `now` is `time.monotonic()`."""
         self._rows[name][HEARTBEAT] = now
@@ -86,13 +104,23 @@ class Board:
         """What the supervisor thinks of the process."""
         return State(int(self._rows[name][STATE]))
 
+    @property
+    def draining(self) -> bool:
+        """The server takes nothing new and ends when what it has is done."""
+        return bool(self._head[_DRAINING])
+
+    def set_draining(self) -> None:
+        """For the supervisor only."""
+        self._head[_DRAINING] = 1
+
     def set_state(self, name: str, state: State) -> None:
         """For the supervisor only."""
         self._rows[name][STATE] = state
 
     def close(self) -> None:
         """Unmap; rows handed out must not be used afterwards."""
-        for row in self._rows.values():
-            row.release()
+        for view in (self._head, *self._rows.values(), *self._crumbs.values()):
+            view.release()
         self._rows.clear()
+        self._crumbs.clear()
         self._map.close()

@@ -63,7 +63,7 @@ class Gateway(Role):
         await self._server.close(CLOSE_SECONDS)
         self._wires.close()
 
-    def peer_lost(self, role: str, index: int) -> None:
+    def peer_lost(self, role: str, index: int, suspect: int = 0) -> None:
         """Fail what a dead process took with it."""
         self.door.peer_lost(role, index)
 

@@ -55,6 +55,32 @@ def test_head_cells_lie_before_the_metrics_and_every_role_fits_into_a_row():
     assert max(at + metric.cells for role in METRICS for at, metric in offsets(role).values()) <= 128
 
 
+def test_a_breadcrumb_holds_every_bit_of_a_uid(fd):
+    supervisor, role = Board(fd), Board(fd)
+    uid = 2**63 - 1
+    role.crumbs("scheduler.0")[1] = uid
+    assert supervisor.suspect("scheduler.0") == uid
+    assert supervisor.suspect("gateway.0") == supervisor.suspect("detokenizer.1") == 0
+    assert role.row("scheduler.0")[:5].tolist() == [0.0] * 5
+    assert role.row("scheduler.0")[FIRST_CELL] == 0.0
+    supervisor.forget("scheduler.0")
+    assert role.crumbs("scheduler.0").tolist() == [0, 0]
+
+
+def test_what_the_loop_was_at_work_on_is_suspected_before_what_its_thread_was(fd):
+    view = Board(fd)
+    view.crumbs("gateway.0")[0], view.crumbs("gateway.0")[1] = 7, 8
+    assert view.suspect("gateway.0") == 7
+
+
+def test_everybody_reads_that_the_server_drains(fd):
+    supervisor, reader = Board(fd), Board(fd)
+    assert not reader.draining
+    supervisor.set_draining()
+    assert reader.draining
+    assert reader.names == NAMES
+
+
 def test_an_unknown_row_is_a_key_error(fd):
     with pytest.raises(KeyError):
         Board(fd).row("executor.9")
