@@ -1,9 +1,10 @@
 """What a message between two processes costs: `stretto bench ring`.
 
 Microseconds of a round trip, both sides asleep until the other has sent: a ring with its bells
-(`shm.channel`) beside ZeroMQ over ipc and a `multiprocessing.Pipe`. The transports take turns, so that a
-machine which speeds up or slows down does so for all of them. The last column is push + pop of a ring in one
-process: what is left when nobody has to be woken.
+(`shm.channel`) beside ZeroMQ over ipc and a `multiprocessing.Pipe`; and the ring with both sides looking for
+`SPIN_SECONDS` before they sleep, as `--spin-us` makes roles do, which needs cores to spare. The transports
+take turns, so that a machine which speeds up or slows down does so for all of them. The last column is push +
+pop of a ring in one process: what is left when nobody has to be woken.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -27,11 +29,12 @@ from stretto.bench.options import Positive, described
 from stretto.bench.plot import Chart
 from stretto.bench.report import Report, progress, report_options
 from stretto.shm import bell, ring
-from stretto.shm.channel import Receiver, Sender
+from stretto.shm.channel import Receiver, Sender, spin
 
 SIZES = (256, 16384)
 """Payload bytes: a step's plan or result at small batch; a prompt chunk or a large batch."""
 CAPACITY = 1 << 20
+SPIN_SECONDS = 1e-3
 TURNS = 5
 WARM_ROUNDS = 200
 
@@ -53,6 +56,16 @@ class RingEnd:
     def receive(self) -> bytes:
         bell.wait(self._receiver.bell_fd)
         self._receiver.hear()
+        return next(self._receiver.drain())
+
+
+class SpinningEnd(RingEnd):
+    """The same, which looks for a while before it sleeps."""
+
+    def receive(self) -> bytes:
+        while not spin((self._receiver,), SPIN_SECONDS):
+            bell.wait(self._receiver.bell_fd)
+            self._receiver.hear()
         return next(self._receiver.drain())
 
 
@@ -79,10 +92,10 @@ class PipeEnd:
 
 
 @contextmanager
-def ring_ends() -> Iterator[tuple[End, list[str], list[int]]]:
+def ring_ends(kind: type[RingEnd] = RingEnd) -> Iterator[tuple[End, list[str], list[int]]]:
     """Our end, what the child needs to make its own, and the descriptors that it inherits."""
     there, back = ([ring.create("bench", CAPACITY), bell.create(), bell.create()] for _ in range(2))
-    yield RingEnd(*map(os.dup, there + back)), [str(fd) for fd in back + there], back + there
+    yield kind(*map(os.dup, there + back)), [str(fd) for fd in back + there], back + there
 
 
 @contextmanager
@@ -106,10 +119,15 @@ def child_end(kind: str, arguments: Sequence[str]) -> End:
     if kind == "zmq ipc":
         return ZmqEnd(arguments[0], bind=False)
     fds = map(int, arguments)
-    return RingEnd(*fds) if kind == "ring" else PipeEnd(Connection(next(fds)))
+    return PipeEnd(Connection(next(fds))) if kind == "pipe" else RINGS[kind](*fds)
 
 
-KINDS = {"ring": ring_ends, "zmq ipc": zmq_ends, "pipe": pipe_ends}
+RINGS = {"ring": RingEnd, "ring, spin": SpinningEnd}
+KINDS = {
+    **{name: partial(ring_ends, kind) for name, kind in RINGS.items()},
+    "zmq ipc": zmq_ends,
+    "pipe": pipe_ends,
+}
 
 
 def echo_back(kind: str, arguments: Sequence[str]) -> None:
@@ -185,10 +203,10 @@ def measure(rounds: int) -> list[Row]:
 
 def show(rows: list[Row], alone: dict[int, float]) -> None:
     """Print the table."""
-    print(f"{'bytes':>6}  {'transport':<9}{'p50 us':>8}{'p99 us':>8}{'p50 / ring':>12}{'push+pop us':>13}")
+    print(f"{'bytes':>6}  {'transport':<11}{'p50 us':>8}{'p99 us':>8}{'p50 / ring':>12}{'push+pop us':>13}")
     for row in rows:
         own = f"{alone[row.bytes]:13.2f}" if row.kind == "ring" else ""
-        print(f"{row.bytes:>6}  {row.kind:<9}{row.p50:8.1f}{row.p99:8.1f}{row.p50_ratio:12.2f}{own}")
+        print(f"{row.bytes:>6}  {row.kind:<11}{row.p50:8.1f}{row.p99:8.1f}{row.p50_ratio:12.2f}{own}")
 
 
 @click.command("ring", help=described(__doc__))

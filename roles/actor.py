@@ -30,12 +30,14 @@ from stretto.roles import messages as m
 from stretto.roles.metrics import Meter
 from stretto.roles.trace import RINGS, Probe, Recorder
 from stretto.shm.board import Board
-from stretto.shm.channel import Receiver, Sender
+from stretto.shm.channel import Receiver, Sender, spin
 from stretto.shm.trace import Traces
 
 HEARTBEAT_SECONDS = 1.0
 MAX_CONTROL_BYTES = 1 << 17
 MAX_FDS = 250
+_GLANCE_SECONDS = 20e-6
+"""A spinning role looks so long at its rings before it looks whether a thread has called it."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -70,6 +72,7 @@ class Context:
         self._receivers: dict[str, Receiver] = {}
         self.heed: Callable[[], None] = lambda: None
         """Obeys the control messages that have come."""
+        self._spin, self._called = self.config.spin_us / 1e6, False
         self._recorder = Recorder()
         self._wakeup = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -123,9 +126,21 @@ class Context:
         Control is obeyed first: a request that a gateway sent after it heard of a neighbour's death must not
         find the old ring.
         """
+        if self._spin and not self._wakeup.is_set():
+            self._look()
         await self._wakeup.wait()
         self._wakeup.clear()
+        self._called = False
         self.heed()
+
+    def _look(self) -> None:
+        """Watch the rings for a while instead of sleeping at once; a wake-up by a thread ends it."""
+        receivers = list(self._receivers.values())
+        until = time.perf_counter() + self._spin
+        while not self._called and time.perf_counter() < until:
+            if spin(receivers, _GLANCE_SECONDS):
+                self._wakeup.set()
+                return
 
     def wake(self) -> None:
         """Make `wait` return; for use on the loop's thread."""
@@ -133,6 +148,7 @@ class Context:
 
     def wake_from_thread(self) -> None:
         """Make `wait` return; for use on any other thread."""
+        self._called = True
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._wakeup.set)
 

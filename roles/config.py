@@ -68,6 +68,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tokenizers: Annotated[int, Meta(ge=1, le=16, description="Tokenizer processes.")] = 1
     detokenizers: Annotated[int, Meta(ge=1, le=16, description="Detokenizer processes.")] = 1
 
+    spin_us: Annotated[
+        int,
+        Meta(ge=0, le=10_000, description="Microseconds a role looks at its rings before it sleeps."),
+    ] = 0
     allow_unknown_fields: Annotated[
         bool, Meta(description="Ignore fields of requests that are not known, instead of refusing them.")
     ] = False

@@ -15,6 +15,7 @@ from stretto.roles.config import Config
 from stretto.roles.executor.sim.models import simulated_model
 from stretto.roles.executor.weights.model_config import load_model_config
 from stretto.roles.executor.weights.prepare import locate
+from stretto.roles.graph import names
 
 EMBEDDED_NAME = "SmolLM2-135M-Instruct"
 
@@ -24,6 +25,7 @@ def resolve(config: Config, say: Callable[[str], None]) -> Config:
 
     `say` gets one line for each stage of long work. Raises `SetupError` for what the user can mend.
     """
+    _check_cores(config)
     cache = Path(config.cache_dir) if config.cache_dir else default_cache()
     cache.mkdir(parents=True, exist_ok=True)
     directory = locate(config.model, cache) or _prepare(config.model, cache, say)
@@ -34,6 +36,16 @@ def resolve(config: Config, say: Callable[[str], None]) -> Config:
         max_model_len=_context_length(config, directory),
         served_model_name=config.served_model_name or _name(config.model),
     )
+
+
+def _check_cores(config: Config) -> None:
+    """Refuse to spin where roles would take the cores from each other."""
+    cores, processes = len(os.sched_getaffinity(0)), len(names(config))
+    if config.spin_us and cores <= processes:
+        raise SetupError(
+            f"--spin-us needs a core for each of the {processes} roles and one to spare, but there are "
+            f"{cores}; leave it out"
+        )
 
 
 def default_cache() -> Path:

@@ -26,3 +26,11 @@ def test_a_context_beyond_the_model_that_runs_is_refused(model_dir: Path) -> Non
 def test_a_model_that_cannot_be_simulated_is_refused_at_once(model_dir: Path) -> None:
     with pytest.raises(SetupError, match="no model 'nothing' to simulate"):
         context(device="sim", sim_model="nothing")
+
+
+def test_spinning_is_refused_where_roles_would_fight_for_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(5)))
+    with pytest.raises(SetupError, match="--spin-us needs a core for each of the 5 roles and one to spare"):
+        resolve(Config(spin_us=50), lambda line: None)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(6)))
+    assert resolve(Config(spin_us=50, device="sim"), lambda line: None).spin_us == 50

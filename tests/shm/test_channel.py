@@ -57,6 +57,15 @@ def test_what_is_sent_is_received_in_order_and_the_bell_rings(ends):
     assert list(receiver.drain()) == []
 
 
+def test_spinning_ends_with_the_first_record_or_the_time(ends):
+    sender, receiver = ends
+    assert not channel.spin([receiver], 1e-4)
+    sender.send(b"one")
+    assert channel.spin([receiver], 3600)
+    assert list(receiver.drain()) == [b"one"]
+    assert not channel.spin([receiver], 1e-4)
+
+
 def test_a_full_ring_keeps_the_rest_with_the_sender_in_order(ends):
     sender, receiver = ends
     records = [bytes([i]) * 48 for i in range(10)]
