@@ -1,8 +1,8 @@
 """The board: one row of float64 cells per process, in shared memory, readable by all at any time.
 
-A row begins with eight head cells; the process's metrics follow. Every cell has one writer: the supervisor
-stores state, pid, restarts and start time, the process itself its heartbeat, breadcrumbs and metrics. A cell is
-one aligned 8-byte store (`shm.ring` says why), so nobody sees half a value; between cells there is no order.
+A row begins with eight head cells; the metrics follow. Every cell has one writer: the supervisor stores
+state, pid, restarts and start time, the process itself its heartbeat, breadcrumbs and metrics. A cell is one
+aligned 8-byte store (`shm.ring` says why), so nobody sees half a value; between cells there is no order.
 Breadcrumbs are cells that hold an int64: a request's uid has more bits than a float64 can tell.
 
 The row's names stand in the memory too: a process needs the descriptor and nothing else.
