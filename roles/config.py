@@ -37,6 +37,21 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kv_memory: Annotated[
         str, Meta(description="KV pool, as 512MiB, 2GiB or 4096tokens; empty: chosen from free memory.")
     ] = ""
+    host_kv_memory: Annotated[
+        str,
+        Meta(description="Host memory for KV that leaves the pool, as 8GiB or 100000tokens; empty: none."),
+    ] = ""
+    disk_kv: Annotated[
+        str, Meta(description="Directory that keeps KV between starts; empty: nothing goes to disk.")
+    ] = ""
+    disk_kv_size: Annotated[str, Meta(description="Most that --disk-kv may take.")] = "16GiB"
+    kv_write: Annotated[
+        Literal["back", "through", "selective"],
+        Meta(
+            description="When KV is copied below the pool: when it is evicted, as soon as it is computed, or "
+            "when it is used a second time."
+        ),
+    ] = "through"
     prefix_cache: Annotated[bool, Meta(description="Reuse the KV of earlier prompts and answers.")] = True
     overlap: Annotated[bool, Meta(description="Plan one step ahead of the device.")] = True
 

@@ -567,6 +567,32 @@ class Plan(msgspec.Struct, tag="plan", frozen=True, array_like=True):
     scored: bytes = b""
     """int32[n, 2]: (chunk, label): for chunks, by their index, of sequences that want `prompt_logprobs`: the
     id that follows the chunk in the prompt, -1 where the prompt ends with it."""
+    after: int = 0
+    """Number of the last `Move` that must be done before this step computes; 0: none."""
+
+
+class Move(msgspec.Struct, tag="move", frozen=True, array_like=True):
+    """Bring the KV of whole pages from one tier to another; answered by `Moved`.
+
+    Entry i of the buffers is one page. Moves between device and host happen in the order in which they are
+    sent, beside the steps: no step in flight touches their device pages, and later ones name what they wait
+    for (`Plan.after`). Moves to and from the disk happen in any order; nothing else touches their host pages
+    before they are answered.
+    """
+
+    number: int
+    """1, 2, 3 ... since the executor's rings were made."""
+    kind: Literal["out", "in", "save", "load"]
+    """Device to host, host to device, host to disk, disk to host."""
+    host: bytes
+    """int32[n]: pages of the host pool."""
+    device: bytes = b""
+    """int32[n]: for `out` and `in`."""
+    keys: bytes = b""
+    """uint8[n, 16]: for `save` and `load`, what the pages hold; see `scheduler.keys`."""
+
+
+ToExecutor = Plan | Move
 
 
 # ── executor → scheduler (ring) ──────────────────────────────────────────────────────────────────
@@ -577,6 +603,14 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, array_like=True):
 
     pages: int
     """KV pages in the pool, numbered 0 .. pages - 1, all of them usable."""
+    host_pages: int = 0
+    """Pages of host memory below the pool, numbered likewise; 0: there is no lower tier."""
+    disk: bool = False
+    """There is a file store below the host pages; `Shelved` tells what it holds."""
+    copy_rate: float = 0.0
+    """Pages per second between device and host, measured or modelled; 0: not known."""
+    load_rate: float = 0.0
+    """Pages per second from the disk to the host; 0: not known."""
 
 
 class RowLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -622,7 +656,28 @@ class Result(msgspec.Struct, tag="result", frozen=True, array_like=True):
     prompt_logprobs: list[ChunkLogprobs] = []
 
 
-ToSchedulerFromExecutor = Hello | Result
+class Moved(msgspec.Struct, tag="moved", frozen=True, array_like=True):
+    """The outcome of a `Move`; every one gets exactly one."""
+
+    number: int
+    ok: bytes
+    """uint8[n]: 1 where the page is there now, whole and verified. Only disks fail."""
+    seconds: float
+    """What it took, without the wait for its turn."""
+
+
+class Shelved(msgspec.Struct, tag="shelved", frozen=True, array_like=True):
+    """What has come to the file store and gone from it: when it is read after a start, and on its own
+    account, since it keeps itself within its size. The executor's word; a `load` may still fail.
+    """
+
+    added: bytes = b""
+    """uint8[n, 16]: keys, those used longest ago first."""
+    gone: bytes = b""
+    """uint8[n, 16]"""
+
+
+ToSchedulerFromExecutor = Hello | Result | Moved | Shelved
 
 
 # ── control: supervisor → role (SEQPACKET; ring descriptors travel beside the message) ───────────

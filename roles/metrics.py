@@ -59,8 +59,27 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric("kv_pages_cached", "gauge", "KV pages held by the prefix cache alone."),
         Metric("kv_pages_owned", "gauge", "KV pages that running sequences use."),
         Metric("kv_pages", "gauge", "KV pages in the pool."),
+        Metric("host_hit_tokens_total", "counter", "Of the cached prompt tokens, those from host memory."),
+        Metric("disk_hit_tokens_total", "counter", "Of the cached prompt tokens, those from disk."),
+        Metric(
+            "swapped_pages_total",
+            "counter",
+            "KV pages of retracted sequences that were moved to host memory.",
+        ),
+        Metric("demoted_pages_total", "counter", "KV pages copied from the pool to host memory."),
+        Metric("promoted_pages_total", "counter", "KV pages copied from host memory to the pool."),
+        Metric("host_evicted_pages_total", "counter", "KV pages dropped from host memory."),
+        Metric("host_kv_pages", "gauge", "KV pages of host memory."),
+        Metric("host_kv_pages_cached", "gauge", "Of those, pages that hold something."),
+        Metric("disk_kv_pages", "gauge", "KV pages in the file store."),
     ),
-    "executor": (),
+    "executor": (
+        Metric("kv_out_bytes_total", "counter", "Bytes of KV copied from the device to host memory."),
+        Metric("kv_in_bytes_total", "counter", "Bytes of KV copied from host memory to the device."),
+        Metric("kv_saved_bytes_total", "counter", "Bytes of KV written to disk."),
+        Metric("kv_loaded_bytes_total", "counter", "Bytes of KV read from disk."),
+        Metric("kv_disk_errors_total", "counter", "KV pages that could not be written, read or trusted."),
+    ),
     "detokenizer": (Metric("streams_live", "gauge", "Requests the detokenizer keeps text for."),),
 }
 
