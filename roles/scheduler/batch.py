@@ -80,7 +80,7 @@ class Batch:
         # Each running sequence may soon need a page; admitting into those pages would end in retractions.
         tokens = sequence.state.tokens
         reusable = sequence.reusable(len(tokens)) if self._reuses(sequence) else 0
-        return self.memory.place(tokens, reusable, spare=len(self.holders))
+        return self.memory.place(tokens, reusable, len(self.holders), sequence.request.cache_salt)
 
     def admit(self, sequence: Sequence, placement: Placement, draft: Draft) -> None:
         """Give a waiting sequence a slot, and the draft the first chunk of its prompt."""
@@ -150,7 +150,7 @@ class Batch:
         sequence.published = True
         if self._reuses(sequence):
             tokens, pages = table.history[state.slot, :goal], table.pages_of(state.slot)
-            state.node = self.memory.repin(state.node, tokens, pages)
+            state.node = self.memory.repin(state.node, tokens, pages, sequence.request.cache_salt)
 
     def _reuses(self, sequence: Sequence) -> bool:
         """Whether the sequence takes from the prefix tree and gives to it."""
@@ -203,7 +203,7 @@ class Batch:
         pages = table.pages_of(state.slot)
         self.memory.tree.unpin(state.node)
         if self._reuses(sequence):
-            self.memory.keep(table.kept_of(state.slot), pages)
+            self.memory.keep(table.kept_of(state.slot), pages, sequence.request.cache_salt)
         self.memory.release(pages)
         sequence.state = Waiting(table.tokens_of(state.slot).copy()) if state.retracted else Gone()
         table.vacate(state.slot)

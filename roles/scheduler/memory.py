@@ -37,13 +37,13 @@ class Memory:
         """Pages that `take` can give: free ones and cached ones."""
         return self.pool.free + self.pool.cached
 
-    def place(self, tokens: Ints, reusable: int, spare: int) -> Placement | None:
+    def place(self, tokens: Ints, reusable: int, spare: int, salt: str = "") -> Placement | None:
         """Find room for all of `tokens` that leaves `spare` pages; changes nothing.
 
         At most `reusable` tokens, less than all, are not computed anew. A partly filled page is not reused
         where the copy would not fit: without it the sequence needs no more pages than it has tokens for.
         """
-        match = self.tree.match(tokens[:reusable])
+        match = self.tree.match(tokens[:reusable], salt)
         total = pages_for(len(tokens), self._page_size)
         for length in (match.length, match.length - match.length % self._page_size):
             whole, held = length // self._page_size, match.pages[: pages_for(length, self._page_size)]
@@ -73,17 +73,17 @@ class Memory:
         """A sequence or a copy no longer uses these pages."""
         self.pool.drop(pages)
 
-    def keep(self, tokens: Ints, pages: Ints) -> None:
-        """Make `tokens`, whose KV is in the first of `pages`, available to others."""
-        self.tree.insert(tokens, pages[: pages_for(len(tokens), self._page_size)])
+    def keep(self, tokens: Ints, pages: Ints, salt: str = "") -> None:
+        """Make `tokens`, whose KV is in the first of `pages`, available to others of the same salt."""
+        self.tree.insert(tokens, pages[: pages_for(len(tokens), self._page_size)], salt)
 
-    def discard(self, tokens: Ints) -> None:
+    def discard(self, tokens: Ints, salt: str = "") -> None:
         """Give up what `keep` made available, where nobody uses it and nothing longer is known."""
-        self.tree.discard(tokens)
+        self.tree.discard(tokens, salt)
 
-    def repin(self, old: Node, tokens: Ints, pages: Ints) -> Node:
+    def repin(self, old: Node, tokens: Ints, pages: Ints, salt: str = "") -> Node:
         """Like `keep`, and move a pin from the `old` node to that of `tokens`."""
         self.tree.unpin(old)  # first, for a pinned leaf is not continued
-        new = self.tree.insert(tokens, pages[: pages_for(len(tokens), self._page_size)])
+        new = self.tree.insert(tokens, pages[: pages_for(len(tokens), self._page_size)], salt)
         self.tree.pin(new)
         return new

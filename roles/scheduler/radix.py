@@ -8,6 +8,8 @@ Only positions before `end` of a page mean anything: a sequence that still runs 
 A leaf that ends inside a page is continued from that page on instead of getting a child, so that a sequence
 that comes back a little longer each time leaves one version of each page.
 
+Each salt has a root of its own, so that nothing of one is found through another.
+
 Eviction takes the leaf that was used longest ago. A pin protects a node, and with it the way to the root.
 Pins are a preference, not a lock on memory: sequences count their pages themselves (`pages.Pool`).
 """
@@ -46,6 +48,16 @@ class Node:
         return self.start + len(self.tokens)
 
 
+class Root(Node):
+    """Where the sequences of one salt begin. It is never evicted, and dropped when nothing hangs below it."""
+
+    __slots__ = ("salt",)
+
+    def __init__(self, salt: str) -> None:
+        super().__init__(0, _NOTHING, _NOTHING, None)
+        self.salt = salt
+
+
 class Match(NamedTuple):
     """The longest known prefix: its length, the pages that hold it, the node in which it ends."""
 
@@ -59,17 +71,19 @@ class Tree:
 
     def __init__(self, pool: Pool, page_size: int) -> None:
         self._pool, self._page_size = pool, page_size
-        self._root = Node(0, _NOTHING, _NOTHING, None)
+        self._roots: dict[str, Root] = {}
+        """By salt: those that have children."""
         self._nodes = 0
         self._clock = count(1)
         self._tie = count()
         self._heap: list[tuple[int, int, Node]] = []
         """(stamp, tie-break, node) of each unpinned leaf, and stale entries."""
 
-    def match(self, tokens: Ints) -> Match:
+    def match(self, tokens: Ints, salt: str = "") -> Match:
         """Look up `tokens`; changes nothing. The pages stay right until the next eviction."""
         pages = np.empty(pages_for(len(tokens), self._page_size), np.int32)
-        node, at = self._root, 0
+        node: Node = self._roots.get(salt) or Root(salt)
+        at = 0
         while at < len(tokens) and (child := node.children.get(int(tokens[at]))) is not None:
             common = _common(child.tokens, tokens[at:])
             first, last = at // self._page_size, pages_for(at + common, self._page_size)
@@ -79,13 +93,14 @@ class Tree:
                 break
         return Match(at, pages[: pages_for(at, self._page_size)], node)
 
-    def insert(self, tokens: Ints, pages: Ints) -> Node:
+    def insert(self, tokens: Ints, pages: Ints, salt: str = "") -> Node:
         """Make `tokens`, whose KV the `pages` hold, known; returns the node in which they end.
 
         Pages of what was known before are not taken, as the tree has its own, but for the last one where the
         tokens go on inside of it.
         """
-        node, at = self._root, 0
+        node: Node = self._roots.get(salt) or Root(salt)
+        at = 0
         while at < len(tokens):
             child = node.children.get(int(tokens[at]))
             if child is None:
@@ -121,9 +136,9 @@ class Tree:
                 return True
         return False
 
-    def discard(self, tokens: Ints) -> None:
+    def discard(self, tokens: Ints, salt: str = "") -> None:
         """Remove the leaf in which `tokens` end, where nothing protects it and nothing comes after them."""
-        match = self.match(tokens)
+        match = self.match(tokens, salt)
         if match.length == len(tokens) == match.node.end and _evictable(match.node):
             self._remove(match.node)
 
@@ -136,6 +151,8 @@ class Tree:
             self._remove(node)
 
     def _add(self, parent: Node, tokens: Ints, pages: Ints) -> Node:
+        if isinstance(parent, Root):
+            self._roots[parent.salt] = parent
         node = Node(parent.end, tokens, pages, parent)
         parent.children[int(tokens[0])] = node
         self._pool.keep(pages)
@@ -179,6 +196,8 @@ class Tree:
         node.parent = None
         self._pool.forget(node.pages)
         self._nodes -= 1
+        if isinstance(parent, Root) and not parent.children:
+            del self._roots[parent.salt]
         self._offer(parent)
 
     def _touch(self, node: Node) -> None:
@@ -198,7 +217,7 @@ class Tree:
         heapq.heappush(self._heap, (node.stamp, next(self._tie), node))
 
     def _walk(self) -> Iterator[Node]:
-        stack = list(self._root.children.values())
+        stack = [child for root in self._roots.values() for child in root.children.values()]
         while stack:
             node = stack.pop()
             yield node
@@ -217,6 +236,9 @@ class Tree:
             if _evictable(node) and id(node) not in offered:
                 raise AssertionError(f"the unpinned leaf [{node.start}, {node.end}) can never be evicted")
             kept[node.pages] += 1
+        for salt, root in self._roots.items():
+            if root.salt != salt or not root.children:
+                raise AssertionError(f"the root of salt {salt!r} is empty, or another's: {root.salt!r}")
         if len(nodes) != self._nodes:
             raise AssertionError(f"the prefix tree counts {self._nodes} nodes and has {len(nodes)}")
         return kept

@@ -145,8 +145,9 @@ class Requests:
                 self._step(search)
 
     def _step(self, search: Search) -> None:
+        prompt, salt = search.request.prompt_ids, search.request.cache_salt
         for beam in search.beams.dropped:
-            self.batch.memory.discard(np.frombuffer(search.request.prompt_ids + beam.ids, np.int32))
+            self.batch.memory.discard(np.frombuffer(prompt + beam.ids, np.int32), salt)
         for request in self.searches.step(search):
             tokens = np.frombuffer(request.prompt_ids, np.int32)
             limit = self.limits.end_of(len(tokens), request.max_tokens)

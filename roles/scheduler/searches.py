@@ -54,6 +54,7 @@ class Search:
             m.Sampling(logprobs=logprobs, prompt_logprobs=scored),
             self.request.output,
             priority=self.request.priority,
+            cache_salt=self.request.cache_salt,
         )
 
 

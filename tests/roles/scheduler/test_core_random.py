@@ -24,6 +24,7 @@ class Order(NamedTuple):
     priority: int
     patience: int | None
     """Ticks until its deadline."""
+    salt: str
 
 
 SCORES = st.sampled_from([None, None, None, 0, 2])
@@ -43,6 +44,7 @@ ORDERS = st.builds(
     sampling=SAMPLINGS,
     priority=st.sampled_from([0, 0, 0, -1, 1]),
     patience=st.sampled_from([None, None, None, 1, 3]),
+    salt=st.sampled_from(["", "", "ours", "theirs"]),
 )
 
 
@@ -123,6 +125,7 @@ class Machine(RuleBasedStateMachine):
             sampling=order.sampling,
             priority=order.priority,
             deadline=deadline,
+            cache_salt=order.salt,
             **fields,
         )
         refused = self.world.limits.refusal(len(prompt), order.max_tokens) is not None

@@ -243,3 +243,18 @@ def test_matches_are_the_longest_common_prefixes(
     while forest.tree.evict():
         pass
     assert forest.pool.free == 200
+
+
+def test_each_salt_has_a_tree_of_its_own_which_goes_with_its_last_leaf() -> None:
+    forest = Forest()
+    pages = forest.pool.take(1)
+    forest.tree.insert(array([1, 2]), pages, "ours")
+    forest.pool.drop(pages)
+    forest.check()
+    assert forest.tree.match(array([1, 2]), "ours").length == 2
+    assert forest.tree.match(array([1, 2]), "theirs").length == 0
+    assert forest.find([1, 2]) == (0, [])
+    forest.tree.discard(array([1, 2]), "theirs")
+    assert forest.tree.evict()
+    assert not forest.tree._roots
+    forest.check()

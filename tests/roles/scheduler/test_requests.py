@@ -297,3 +297,27 @@ def test_a_smaller_pool_after_a_loss_fails_what_no_longer_fits() -> None:
     assert world.fault(large).code == "kv_pool_exceeded"
     assert len(world.streams[open_ended].tokens) == 21
     assert world.output(small) == world.expect(small)
+
+
+# Salts.
+
+
+def test_nothing_of_one_salt_is_found_through_another() -> None:
+    world = World()
+    prompt = list(range(20))
+    first = world.submit(prompt, cache_salt="ours")
+    world.drain()
+    uids = {salt: world.submit(prompt, cache_salt=salt) for salt in ("", "theirs", "ours")}
+    world.drain()
+    cached = {salt: world.end(uid).cached_tokens for salt, uid in uids.items()}
+    assert cached == {"": 0, "theirs": 0, "ours": 19}
+    assert [world.output(uid) for uid in uids.values()] == [world.output(first)] * 3
+
+
+def test_beams_search_within_their_salt() -> None:
+    world = World(pages=200, max_batched_tokens=64)
+    for salt, cached in (("ours", 0), ("theirs", 0), ("ours", 7)):
+        uid = world.submit(list(range(8)), beams=m.Beams(2, 1), cache_salt=salt)
+        world.drain()
+        assert world.streams[uid].cached == cached
+        assert world.output(uid) == world.expect(uid)
