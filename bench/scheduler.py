@@ -3,13 +3,19 @@
 Microseconds of the core's plan + advance + take for one steady decode step, by number of sequences: every
 sequence gets a token in every step, and a page every `PAGE_SIZE` steps, in turn; nothing starts or ends. The
 device is pretended and its time not counted.
+
+With `--vllm PYTHON`, the interpreter of an environment that has vLLM 0.32 (`stretto bench peers --help` says
+how to make one), vLLM's scheduler does the same beside ours, row by row: schedule + update_from_output.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -18,6 +24,8 @@ from stretto.bench.options import Positive, described
 from stretto.bench.plot import Chart
 from stretto.bench.report import Report, progress, report_options
 from stretto.roles import messages as m
+from stretto.roles.config import Config
+from stretto.roles.resolve import resolve
 from stretto.roles.scheduler.core import Core
 from stretto.roles.scheduler.limits import Limits
 
@@ -25,6 +33,7 @@ SEQUENCES = (1, 32, 256, 1024)
 PROMPT_TOKENS = 512
 PAGE_SIZE = 16
 WARM_STEPS = 200
+VLLM_SCRIPT = Path(__file__).with_name("vllm_scheduler.py")
 CLOCK = m.Clock(0.0, 0.0, 0.0, 0.0)
 
 
@@ -66,22 +75,54 @@ def _steady_core(sequences: int, steps: int) -> Core:
     return core
 
 
+def vllm_microseconds(python: Path, model_dir: str, sequences: int, steps: int) -> list[float]:
+    """The same for vLLM's scheduler."""
+    work = map(str, (sequences, steps, WARM_STEPS, PROMPT_TOKENS, PAGE_SIZE))
+    command = [str(python), "-I", str(VLLM_SCRIPT), model_dir, *work]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    took: list[float] = json.loads(answer.stdout)
+    return took
+
+
+def row_of(sequences: int, steps: int, vllm: Path | None, model_dir: str) -> dict[str, Any]:
+    """One row of the table."""
+    took = decode_microseconds(sequences, steps)
+    p50, p99 = np.percentile(took, (50, 99)).tolist()
+    row = {"sequences": sequences, "mean": statistics.fmean(took), "p50": p50, "p99": p99}
+    if vllm is not None:
+        other = statistics.median(vllm_microseconds(vllm, model_dir, sequences, max(200, steps // 10)))
+        row |= {"vllm_p50": other, "ratio": p50 / other}
+    return row
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Print the table."""
+    print("microseconds per decode step (plan + advance + take; vLLM: schedule + update_from_output)")
+    print("".join(f"{name:>10}" for name in rows[0]))
+    for row in rows:
+        print(
+            "".join(
+                f"{row[name]:>10.{0 if name == 'sequences' else 3 if name == 'ratio' else 1}f}"
+                for name in row
+            )
+        )
+
+
 @click.command("scheduler", help=described(__doc__))
 @click.option("--steps", type=Positive, default=2000, show_default=True, help="Steps measured per row.")
+@click.option(
+    "--vllm",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Interpreter of an environment with vLLM, whose scheduler is measured too.",
+)
 @report_options
-def main(steps: int, json_file: Path | None, plot_file: Path | None) -> None:
+def main(steps: int, vllm: Path | None, json_file: Path | None, plot_file: Path | None) -> None:
     """Measure and report."""
     report = Report("scheduler", json_file, plot_file)
-    rows = []
-    for sequences in progress(SEQUENCES, unit="row"):
-        took = decode_microseconds(sequences, steps)
-        p50, p99 = np.percentile(took, (50, 99))
-        rows.append({"sequences": sequences, "mean": statistics.fmean(took), "p50": p50, "p99": p99})
-    print("microseconds per decode step (plan + advance + take)")
-    print(f"{'sequences':>9} {'mean':>8} {'p50':>8} {'p99':>8}")
-    for row in rows:
-        print(f"{row['sequences']:>9} {row['mean']:>8.1f} {row['p50']:>8.1f} {row['p99']:>8.1f}")
-    lines = {name: [row[name] for row in rows] for name in ("p50", "p99")}
+    model_dir = resolve(Config(), lambda line: click.echo(line, err=True)).model_dir if vllm else ""
+    rows = [row_of(sequences, steps, vllm, model_dir) for sequences in progress(SEQUENCES, unit="row")]
+    show(rows)
+    lines = {name: [row[name] for row in rows] for name in rows[0] if name in ("p50", "p99", "vllm_p50")}
     chart = Chart("Scheduler", "lines", SEQUENCES, lines, "sequences", "us per decode step", True, True)
     report.publish({"steps": steps, "microseconds": rows}, chart)
 
