@@ -59,8 +59,8 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric("kv_pages_cached", "gauge", "KV pages held by the prefix cache alone."),
         Metric("kv_pages_owned", "gauge", "KV pages that running sequences use."),
         Metric("kv_pages", "gauge", "KV pages in the pool."),
-        Metric("host_hit_tokens_total", "counter", "Of the cached prompt tokens, those from host memory."),
-        Metric("disk_hit_tokens_total", "counter", "Of the cached prompt tokens, those from disk."),
+        Metric("host_hit_pages_total", "counter", "KV pages that sequences got from host memory."),
+        Metric("disk_hit_pages_total", "counter", "KV pages that sequences got from disk."),
         Metric(
             "swapped_pages_total",
             "counter",
@@ -94,6 +94,13 @@ def offsets(role: str) -> dict[str, tuple[int, Metric]]:
         table[metric.name] = (at, metric)
         at += metric.cells
     return table
+
+
+def clear_gauges(role: str, row: memoryview[float]) -> None:
+    """For a process that has ended: it has no live requests, no queue. What it counted stays."""
+    for at, metric in offsets(role).values():
+        if metric.kind == "gauge":
+            row[at] = 0.0
 
 
 class Meter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stretto.roles import messages as m
+from stretto.roles.scheduler.below import NOTHING_BELOW, Below
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Limits:
     """Reuse the KV of earlier prompts and answers; the choices and beams of one request share in any case."""
     detokenizers: int = 1
     """A request's tokens go to detokenizer `uid % detokenizers`."""
+    below: Below = NOTHING_BELOW
+    """The memory below the pool."""
 
     @property
     def longest(self) -> int:

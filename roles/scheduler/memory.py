@@ -1,14 +1,19 @@
-"""KV memory: the page pool and the prefix tree as one, since cached and running tokens share the pages."""
+"""KV memory: the page pool, the prefix tree and what lies below as one, since cached and running tokens share
+the pages, and what leaves the one goes to the other.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from stretto.roles.scheduler.keys import LastKeys, page_keys
 from stretto.roles.scheduler.limits import Limits, pages_for
 from stretto.roles.scheduler.pages import Ints, Pool
-from stretto.roles.scheduler.radix import Node, Tree
+from stretto.roles.scheduler.radix import Match, Node, Tree, path_of
+from stretto.roles.scheduler.tiers import Tiers
 
 
 class Placement(NamedTuple):
@@ -22,15 +27,20 @@ class Placement(NamedTuple):
     """The cached page that they fill in part, to be copied; empty when there is none."""
     fresh: int
     node: Node
+    keys: Sequence[bytes] = ()
+    """Of the whole pages that are reused: first those of `shared`, then those that come from the host, which
+    go to the first fresh pages. Empty where there is nothing below the device."""
 
 
 class Memory:
-    """`pool` and `tree` may be read; change them through this class only."""
+    """`pool`, `tree` and `tiers` may be read; change them through this class only."""
 
     def __init__(self, limits: Limits) -> None:
         self.pool = Pool(limits.pages)
-        self.tree = Tree(self.pool, limits.page_size)
+        self.tree = Tree(self.pool, limits.page_size, self._leaving)
+        self.tiers = Tiers(limits.below)
         self._page_size = limits.page_size
+        self._last_keys = LastKeys(limits.page_size)
 
     @property
     def available(self) -> int:
@@ -42,24 +52,39 @@ class Memory:
 
         At most `reusable` tokens, less than all, are not computed anew. A partly filled page is not reused
         where the copy would not fit: without it the sequence needs no more pages than it has tokens for.
+        None also while a page is on its way from the disk that would be waited for.
         """
         match = self.tree.match(tokens[:reusable], salt)
-        total = pages_for(len(tokens), self._page_size)
-        for length in (match.length, match.length - match.length % self._page_size):
-            whole, held = length // self._page_size, match.pages[: pages_for(length, self._page_size)]
-            if total - whole + self.pool.idle(held) + spare <= self.available:
-                return Placement(length, held[:whole], held[whole:], total - whole, match.node)
-        return None
+        whole, end = match.length // self._page_size, reusable // self._page_size
+        if not (self.tiers.enabled and end):
+            return self._fit(match, (), len(tokens), spare)
+        keys = self._last_keys(tokens, salt)
+        if self.tiers.awaited(keys, whole, end):
+            return None
+        return self._fit(match, keys[: whole + self.tiers.run(keys, whole, end)], len(tokens), spare)
 
     def occupy(self, placement: Placement) -> Ints:
         """Take the pages of a placement just found, pin its node; returns the block table.
 
         The source of the copy stays in use until `release` gets it back.
         """
+        shared, promoted = placement.keys[: len(placement.shared)], placement.keys[len(placement.shared) :]
+        self.tiers.claim(promoted)
+        self.tiers.touch(placement.keys)
         self.pool.use(placement.shared)
         self.pool.use(placement.source)
         self.tree.pin(placement.node)
-        return np.concatenate([placement.shared, self.take(placement.fresh)])
+        if self.tiers.below.write == "selective":
+            self.tiers.demote(shared, placement.shared)
+        fresh = self.take(placement.fresh)
+        self.tiers.promote(promoted, fresh[: len(promoted)])
+        return np.concatenate([placement.shared, fresh])
+
+    def prefetch(self, tokens: Ints, reusable: int, salt: str = "") -> None:
+        """Begin to bring from the disk what `place` could use of it."""
+        if self.tiers.enabled:
+            known = self.tree.match(tokens[:reusable], salt).length // self._page_size
+            self.tiers.prefetch(self._last_keys(tokens, salt), known, reusable // self._page_size)
 
     def take(self, count: int) -> Ints:
         """Get `count` pages, at most `available`, evicting what was used longest ago."""
@@ -67,15 +92,25 @@ class Memory:
             # Pinned prefixes come last, but they do come: a lone sequence must be able to use the whole pool.
             if not self.tree.evict():
                 self.tree.strip()
-        return self.pool.take(count)
+        pages = self.pool.take(count)
+        self.tiers.reuse(pages)
+        return pages
 
     def release(self, pages: Ints) -> None:
         """A sequence or a copy no longer uses these pages."""
         self.pool.drop(pages)
 
-    def keep(self, tokens: Ints, pages: Ints, salt: str = "") -> None:
-        """Make `tokens`, whose KV is in the first of `pages`, available to others of the same salt."""
+    def keep(self, tokens: Ints, pages: Ints, salt: str = "", returns: bool = False) -> None:
+        """Make `tokens`, whose KV is in the first of `pages`, available to others of the same salt.
+
+        `returns`: the sequence was retracted and will need them itself. They go to the host at once, whatever
+        the rule, where that is cheaper than to compute them again.
+        """
         self.tree.insert(tokens, pages[: pages_for(len(tokens), self._page_size)], salt)
+        if returns and self.tiers.below.copy_pays:
+            self.tiers.counts.swapped_pages += self._write(tokens, pages, salt)
+        else:
+            self._write_through(tokens, pages, salt)
 
     def discard(self, tokens: Ints, salt: str = "") -> None:
         """Give up what `keep` made available, where nobody uses it and nothing longer is known."""
@@ -86,4 +121,40 @@ class Memory:
         self.tree.unpin(old)  # first, for a pinned leaf is not continued
         new = self.tree.insert(tokens, pages[: pages_for(len(tokens), self._page_size)], salt)
         self.tree.pin(new)
+        self._write_through(tokens, pages, salt)
         return new
+
+    def _fit(self, match: Match, keys: Sequence[bytes], tokens: int, spare: int) -> Placement | None:
+        """The best way to start so many tokens that leaves `spare` pages; `keys` as in `Placement`."""
+        total, whole = pages_for(tokens, self._page_size), match.length // self._page_size
+        for length, held, used in self._ways(match, keys):
+            shared = min(length // self._page_size, whole)
+            if total - shared + self.pool.idle(held) + spare <= self.available:
+                return Placement(length, held[:shared], held[shared:], total - shared, match.node, used)
+        return None
+
+    def _ways(self, match: Match, keys: Sequence[bytes]) -> Iterator[tuple[int, Ints, Sequence[bytes]]]:
+        """(tokens reused, pages they have, keys): with pages from the host, with a page copied, without."""
+        size, whole = self._page_size, match.length // self._page_size
+        if len(keys) > whole:
+            yield len(keys) * size, match.pages[:whole], keys
+        yield match.length, match.pages[: pages_for(match.length, size)], keys[:whole]
+        yield whole * size, match.pages[:whole], keys[:whole]
+
+    def _write_through(self, tokens: Ints, pages: Ints, salt: str) -> None:
+        if self.tiers.below.write == "through":
+            self._write(tokens, pages, salt)
+
+    def _write(self, tokens: Ints, pages: Ints, salt: str) -> int:
+        """Copy the whole pages that `tokens` fill to the host, where it lacks them."""
+        if not self.tiers.enabled:
+            return 0
+        keys = page_keys(tokens, self._page_size, salt)
+        return self.tiers.demote(keys, pages[: len(keys)])
+
+    def _leaving(self, node: Node) -> None:
+        """Save what only the device has of a leaf that is evicted."""
+        if self.tiers.enabled and self.tiers.below.write != "selective":
+            salt, tokens = path_of(node)
+            keys = page_keys(tokens, self._page_size, salt)[node.start // self._page_size :]
+            self.tiers.demote(keys, node.pages[: len(keys)])

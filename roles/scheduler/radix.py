@@ -17,7 +17,7 @@ Pins are a preference, not a lock on memory: sequences count their pages themsel
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import NamedTuple
 
@@ -58,6 +58,13 @@ class Root(Node):
         self.salt = salt
 
 
+class Path(NamedTuple):
+    """A sequence in the tree: its salt and all its tokens."""
+
+    salt: str
+    tokens: Ints
+
+
 class Match(NamedTuple):
     """The longest known prefix: its length, the pages that hold it, the node in which it ends."""
 
@@ -67,10 +74,15 @@ class Match(NamedTuple):
 
 
 class Tree:
-    """Prefixes over `pool`. Only `match` and the pins never give pages back."""
+    """Prefixes over `pool`. Only `match` and the pins never give pages back.
 
-    def __init__(self, pool: Pool, page_size: int) -> None:
-        self._pool, self._page_size = pool, page_size
+    `leaving` is called with each leaf that goes for want of memory, before its pages are given back.
+    """
+
+    def __init__(
+        self, pool: Pool, page_size: int, leaving: Callable[[Node], None] = lambda node: None
+    ) -> None:
+        self._pool, self._page_size, self._leaving = pool, page_size, leaving
         self._roots: dict[str, Root] = {}
         """By salt: those that have children."""
         self._nodes = 0
@@ -132,6 +144,7 @@ class Tree:
         while self._heap:
             stamp, _, node = heapq.heappop(self._heap)
             if stamp == node.stamp and _evictable(node):
+                self._leaving(node)
                 self._remove(node)
                 return True
         return False
@@ -148,6 +161,7 @@ class Tree:
         if not leaves:
             raise AssertionError("the prefix tree is empty: it holds no page that could be given back")
         for node in leaves:
+            self._leaving(node)
             self._remove(node)
 
     def _add(self, parent: Node, tokens: Ints, pages: Ints) -> Node:
@@ -245,6 +259,16 @@ class Tree:
 
 
 _NOTHING = np.empty(0, np.int32)
+
+
+def path_of(node: Node) -> Path:
+    """The sequence that ends with a node of the tree."""
+    edges, at = [], node
+    while at.parent is not None:
+        edges.append(at.tokens)
+        at = at.parent
+    assert isinstance(at, Root)
+    return Path(at.salt, np.concatenate(edges[::-1]))
 
 
 def _common(edge: Ints, tokens: Ints) -> int:

@@ -1,0 +1,25 @@
+"""What the lower tiers count for the metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class TierCounts:
+    """Pages, since somebody looked."""
+
+    host_hit_pages: int = 0
+    """Promoted for a sequence, from host memory alone."""
+    disk_hit_pages: int = 0
+    """Promoted for a sequence, for which the disk had to be read."""
+    swapped_pages: int = 0
+    """Copied to the host because their sequence was retracted."""
+    demoted_pages: int = 0
+    promoted_pages: int = 0
+    host_evicted_pages: int = 0
+
+    def by_metric(self) -> list[tuple[str, int]]:
+        """The counts that are not 0, under their names in `roles.metrics`."""
+        named = ((f"{name}_total", getattr(self, name)) for name in self.__slots__)
+        return [(name, count) for name, count in named if count]
