@@ -21,9 +21,10 @@ not there is left out:
     DIR/openvino/bin/optimum-cli export openvino --model MODEL_DIR --task text-generation-with-past \
         --weight-format int8 DIR/openvino/model
 
-llama.cpp reads MODEL itself, which has to be a GGUF file; OpenVINO what was exported; the others the
-directory that Stretto made of MODEL, which the bench prints. `--engine NAME=PYTHON` names an interpreter that
-is elsewhere.
+Where vLLM complains of torchvision or torchaudio, uninstall torchvision, torchaudio and torchcodec: it does
+without them. llama.cpp reads MODEL itself, which has to be a GGUF file; OpenVINO what was exported; the others
+the directory that Stretto made of MODEL, which the bench prints. `--engine NAME=PYTHON` names an interpreter
+that is elsewhere.
 """
 
 from __future__ import annotations

