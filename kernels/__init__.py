@@ -4,8 +4,12 @@
     apply_controls, sample, count_tokens, logprobs
 
 `kernels/<op>/reference.py` is the definition: torch, any device, obviously right. `cpu.py` is the same op
-on the CPU, in float32. The function that `kernels/<op>/__init__.py` offers picks by the tensor's device.
-Results of a row never depend on the other rows of a call; each op says how it keeps that promise.
+on the CPU, in float32; `triton.py` is it on a GPU. The function that `kernels/<op>/__init__.py` offers picks
+by the tensor's device. Results of a row never depend on the other rows of a call; each op says how it keeps
+that promise.
+
+Triton is imported when a tensor on a GPU first comes (`late.py`), configurations are chosen beforehand for
+every generation of GPU (`generation.py`), and `compiled.py` compiles them all where there is no GPU.
 
 Importing this package imports neither torch nor numba.
 """

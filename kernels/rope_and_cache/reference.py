@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import torch
 
+FP8_MAX = 448.0
+"""The largest number of torch.float8_e4m3fn."""
+
 
 def rotate(x: torch.Tensor, cos_sin: torch.Tensor) -> torch.Tensor:
     """Rotate the halves of x [T, heads, D] by the angles of cos_sin [T, D]: cosines, then sines."""
@@ -21,9 +24,18 @@ def rope_and_cache(
     slots: torch.Tensor,
     k_cache: torch.Tensor,
     v_cache: torch.Tensor,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
 ) -> None:
     """See `stretto.kernels.rope_and_cache.rope_and_cache`."""
     angles = cos_sin[positions.long()]
     q.copy_(rotate(q, angles))
-    k_cache.flatten(0, 1)[slots] = rotate(k, angles).to(k_cache.dtype)
-    v_cache.flatten(0, 1)[slots] = v.to(v_cache.dtype)
+    _write(k_cache, slots, rotate(k, angles), k_scale)
+    _write(v_cache, slots, v, v_scale)
+
+
+def _write(cache: torch.Tensor, slots: torch.Tensor, x: torch.Tensor, scale: torch.Tensor | None) -> None:
+    if scale is not None:
+        x = (x.float() / scale[:, None]).clamp(-FP8_MAX, FP8_MAX)
+    used = slots >= 0
+    cache.flatten(0, 1)[slots[used]] = x[used].to(cache.dtype)

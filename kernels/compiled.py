@@ -1,0 +1,136 @@
+"""Compile the Triton kernels for every GPU generation, without a GPU, and read what they take.
+
+    python -m stretto.kernels.compiled            print registers, shared memory and spills
+    python -m stretto.kernels.compiled --write    and write them to `kernels/resources.json`
+    python -m stretto.kernels.compiled --check    fail where that file says otherwise
+
+An op with Triton kernels has a module `kernels/<op>/cases.py`, whose `cases(capability)` yields a name and a
+call of the op's launcher for each of the argument types and sizes that make other code. The calls are made
+with tensors on the CPU; instead of a launch, the kernel is compiled as that launch would have it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stretto.kernels import resources
+from stretto.kernels.generation import CAPABILITIES, pretend
+from stretto.kernels.resources import Resources, read_resources
+
+
+class Case(NamedTuple):
+    """A call of an op's launcher."""
+
+    name: str
+    call: Callable[[], None]
+
+
+def ops() -> list[str]:
+    """The ops that have Triton kernels."""
+    return sorted(path.parent.name for path in Path(__file__).parent.glob("*/cases.py"))
+
+
+def cases(op: str, capability: int) -> dict[str, Case]:
+    """An op's cases by name. Raises ValueError if two have one name."""
+    found = [Case(*pair) for pair in import_module(f"stretto.kernels.{op}.cases").cases(capability)]
+    named = {case.name: case for case in found}
+    if len(named) < len(found):
+        raise ValueError(f"two cases of {op} have one name")
+    return named
+
+
+@contextmanager
+def compiling(capability: int, done: Callable[[str, Resources], None]) -> Iterator[None]:
+    """Within, launches compile their kernel and do not run it; done hears the kernel's name and resources.
+
+    It stands in for `JITFunction.run`, and like it derives types, divisibility and constants from arguments.
+    """
+    from triton import compile
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, make_backend
+    from triton.runtime.jit import JITFunction, create_function_from_signature
+
+    target = GPUTarget("cuda", capability, 32)
+    backend = make_backend(target)
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        bind = create_function_from_signature(self.signature, self.params, backend)
+        bound, specialization, options = bind(*args, **kwargs)
+        options, signature, constants, attributes = self._pack_args(
+            backend, kwargs | {"debug": False}, bound, specialization, options
+        )
+        source = ASTSource(self, signature, constants, attributes)
+        done(self.fn.__name__, read_resources(compile(source, target=target, options=options.__dict__)))
+
+    launch, JITFunction.run = JITFunction.run, run
+    try:
+        with pretend(capability):
+            yield
+    finally:
+        JITFunction.run = launch
+
+
+def measure(work: tuple[int, str, str]) -> tuple[int, resources.Rows]:
+    """Compile the kernels of one case. work: capability, op, case. Raises RuntimeError if there are none."""
+    capability, op, name = work
+    rows: resources.Rows = {}
+
+    def done(kernel: str, used: Resources) -> None:
+        rows[f"{op} {name}: {kernel}"] = list(used)
+
+    with compiling(capability, done):
+        cases(op, capability)[name].call()
+    if not rows:
+        raise RuntimeError(f"the case {name} of {op} launched nothing")
+    return capability, rows
+
+
+def compile_all(names: Iterable[str], capabilities: Iterable[int], processes: int) -> resources.Table:
+    """Compile all cases of some ops for some compute capabilities."""
+    work = [(target, op, name) for target in capabilities for op in names for name in cases(op, target)]
+    table: resources.Table = {}
+    with ProcessPoolExecutor(processes, mp_context=get_context("forkserver")) as pool:
+        for capability, rows in pool.map(measure, work, chunksize=4):
+            table.setdefault(capability, {}).update(rows)
+    return table
+
+
+def check(table: resources.Table, version: str, names: set[str]) -> list[str]:
+    """Where the checked-in table says otherwise; another Triton compiles otherwise, and is not compared."""
+    recorded, expected = resources.load()
+    if recorded != version:
+        return []
+    return resources.differences(resources.of_ops(expected, names), table)
+
+
+def main() -> int:
+    """Run the command line."""
+    import triton
+
+    parser = argparse.ArgumentParser(prog="python -m stretto.kernels.compiled", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("ops", nargs="*", help="what to compile (default: every op)")
+    parser.add_argument("--capability", type=int, action="append", help="80, 90 or 100 (default: all three)")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--write", action="store_true", help="write the rows of these ops to the table")
+    parser.add_argument("--check", action="store_true", help="fail where the table says otherwise")
+    options = parser.parse_args()
+    names = set(options.ops or ops())
+    found = compile_all(sorted(names), options.capability or CAPABILITIES, options.processes)
+    wrong = check(found, triton.__version__, names) if options.check else []
+    print(*(wrong if options.check else resources.show(found)), sep="\n")
+    if options.write:
+        old = resources.load()[1] if resources.TABLE.exists() else {}
+        resources.TABLE.write_text(resources.render(triton.__version__, resources.merge(old, found, names)))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
