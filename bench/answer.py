@@ -8,11 +8,18 @@ from time import perf_counter
 import msgspec
 
 
+class PromptDetails(msgspec.Struct, frozen=True):
+    """What the server says of a prompt's tokens."""
+
+    cached_tokens: int | None = None
+
+
 class Usage(msgspec.Struct, frozen=True):
     """Token counts as the server tells them."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    prompt_tokens_details: PromptDetails | None = None
 
 
 class Answer(msgspec.Struct):
@@ -51,3 +58,9 @@ class Answer(msgspec.Struct):
     def prompt_tokens(self) -> int:
         """As counted by the server; 0 if it does not tell."""
         return 0 if self.usage is None else self.usage.prompt_tokens
+
+    @property
+    def hit(self) -> bool:
+        """Whether most of the prompt came from the server's cache, as far as it tells."""
+        details = None if self.usage is None else self.usage.prompt_tokens_details
+        return details is not None and 2 * (details.cached_tokens or 0) > self.prompt_tokens

@@ -18,6 +18,7 @@ BENCHES = {
     "kernels": "CPU kernels beside their torch references.",
     "detokenizer": "Microseconds of the detokenizer per token.",
     "profiling": "What recording a profile costs.",
+    "against": "Two servers under the same load over HTTP, in turn.",
     "peers": "Stretto in turn with other engines, on the same prompts.",
 }
 """Commands and the lines that describe them. A command is the `main` of the module of its name."""

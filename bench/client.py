@@ -20,6 +20,16 @@ from stretto.bench.target import Target
 from stretto.bench.wire import Wire
 from stretto.bench.workload import Session
 
+LATENCIES = {
+    "TTFT": "ttft_ms",
+    "TTFT, hits": "ttft_hit_ms",
+    "TTFT, misses": "ttft_miss_ms",
+    "TPOT": "tpot_ms",
+    "ITL": "itl_ms",
+    "E2E": "e2e_ms",
+}
+"""What is shown of a `Summary`, in this order."""
+
 
 class Pace(NamedTuple):
     """A closed loop of `concurrency`, or an open one of `arrivals`, in seconds from the start."""
@@ -115,13 +125,8 @@ def figures(outcome: Outcome) -> dict[str, Any]:
 def show(outcome: Outcome, objectives: Objectives) -> None:
     """Print the tables, and why requests failed."""
     click.echo(table(("", ""), _totals(outcome, objectives)).lstrip("\n"))
-    names = ("TTFT", "TPOT", "ITL", "E2E")
-    spreads = [getattr(outcome.summary, f"{name.lower()}_ms") for name in names]
-    rows = [
-        (name, *(f"{value:.1f}" for value in spread))
-        for name, spread in zip(names, spreads, strict=True)
-        if spread is not None
-    ]
+    spreads = [(name, getattr(outcome.summary, field)) for name, field in LATENCIES.items()]
+    rows = [(name, *(f"{value:.1f}" for value in spread)) for name, spread in spreads if spread is not None]
     click.echo("\n" + table(("ms", "mean", "p50", "p90", "p99"), rows))
     errors = sorted({answer.error for answer in outcome.answers if answer.error})
     for error in errors:

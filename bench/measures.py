@@ -15,6 +15,8 @@ Of a whole run, which lasts from the first request sent to the last end:
   the server generated; total tokens include the prompts, cached or not.
 * **goodput**: answers per second that kept all objectives given for TTFT and TPOT (DistServe,
   https://arxiv.org/abs/2401.09670). An answer without a TPOT keeps every objective for it.
+* **hits and misses**: answers of whose prompt more than half was cached, and the others; their TTFTs are told
+  apart where there are both.
 * **cache hit rate**: cached prompt tokens / prompt tokens; **device idle share**: idle / (idle + busy) time
   while there was work. Both from the growth of the server's own counters during the run.
 
@@ -81,6 +83,8 @@ class Summary(NamedTuple):
     tpot_ms: Spread | None
     itl_ms: Spread | None
     e2e_ms: Spread | None
+    ttft_hit_ms: Spread | None = None
+    ttft_miss_ms: Spread | None = None
 
 
 def ttft(answer: Answer) -> float:
@@ -140,7 +144,8 @@ def summarize(answers: Sequence[Answer], objectives: Objectives) -> Summary:
         raise ValueError("no request was answered")
     seconds = max(answer.ended for answer in answers) - min(answer.sent for answer in answers)
     output, prompts = sum(answer.tokens for answer in good), sum(answer.prompt_tokens for answer in good)
-    times = samples(good)
+    times, hits = samples(good), samples([answer for answer in good if answer.hit])
+    misses = samples([answer for answer in good if not answer.hit]) if hits else {}
     return Summary(
         answered=len(good),
         failed=len(answers) - len(good),
@@ -153,6 +158,8 @@ def summarize(answers: Sequence[Answer], objectives: Objectives) -> Summary:
         tpot_ms=spread(times.get("TPOT", ())),
         itl_ms=spread(times.get("ITL", ())),
         e2e_ms=spread(times.get("E2E", ())),
+        ttft_hit_ms=spread(hits.get("TTFT", ())) if misses else None,
+        ttft_miss_ms=spread(misses.get("TTFT", ())),
     )
 
 

@@ -22,9 +22,9 @@ not there is left out:
         --weight-format int8 DIR/openvino/model
 
 Where vLLM complains of torchvision or torchaudio, uninstall torchvision, torchaudio and torchcodec: it does
-without them. llama.cpp reads MODEL itself, which has to be a GGUF file; OpenVINO what was exported; the others
-the directory that Stretto made of MODEL, which the bench prints. `--engine NAME=PYTHON` names an interpreter
-that is elsewhere.
+without them. llama.cpp reads MODEL itself, which has to be a GGUF file; OpenVINO what was exported; the
+others the directory that Stretto made of MODEL, which the bench prints. `--engine NAME=PYTHON` names an
+interpreter that is elsewhere.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 import pytest
 
-from stretto.bench.answer import Answer, Usage
+from stretto.bench.answer import Answer, PromptDetails, Usage
 from stretto.bench.measures import (
     Objectives,
     Shares,
@@ -128,3 +128,17 @@ def test_the_generator_accounts_for_itself() -> None:
     found = cost([FOUR, late], cpu_seconds=0.5, seconds=2.0)
     assert (found.cpu_seconds, found.cpu_share, found.us_per_piece) == (0.5, 0.25, 125_000.0)
     assert found.late_p99_ms == pytest.approx(1.98)
+
+
+def test_hits_are_told_apart_from_misses_where_there_are_both() -> None:
+    def cached(tokens: int, first: float) -> Answer:
+        usage = Usage(100, 1, PromptDetails(tokens))
+        return Answer(sent=0.0, pieces=[first], ended=first, usage=usage)
+
+    half, most = cached(50, 2.0), cached(51, 0.25)
+    both = summarize([half, most], Objectives())
+    assert (both.ttft_miss_ms, both.ttft_hit_ms) == (spread([2000.0]), spread([250.0]))
+    for alone in (half, most):
+        summary = summarize([alone], Objectives())
+        assert summary.ttft_hit_ms is None
+        assert summary.ttft_miss_ms is None
