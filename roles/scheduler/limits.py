@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from stretto.roles import messages as m
 from stretto.roles.scheduler.below import NOTHING_BELOW, Below
+
+SchedulePolicy = Literal["prefix", "fcfs", "priority"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,22 @@ class Limits:
     """A request's tokens go to detokenizer `uid % detokenizers`."""
     below: Below = NOTHING_BELOW
     """The memory below the pool."""
+    policy: SchedulePolicy = "prefix"
+    """The order of the queue: see `scheduler.policy`."""
+    max_overtakes: int = 512
+    """Requests of the same priority that came later and may be admitted before one that waits."""
+    shared_tokens: int = 64
+    """A request waits for another to compute this much of its prompt. SGLang's threshold is 32; so few tokens
+    cost a GPU nothing that is busy reading its weights, and the wait is up to two steps."""
+
+    @property
+    def grain(self) -> int:
+        """Tokens by which prefixes of waiting requests are told apart."""
+        return max(1, min(16, self.shared_tokens // 4))
+
+    def priority_of(self, request: m.Request) -> int:
+        """Lower goes first."""
+        return 0 if self.policy == "fcfs" else request.priority
 
     @property
     def longest(self) -> int:

@@ -23,7 +23,7 @@ class Table:
     """Columns over `max_seqs` slots."""
 
     def __init__(self, limits: Limits) -> None:
-        slots, self._page_size = limits.max_seqs, limits.page_size
+        slots, self._page_size, self._limits = limits.max_seqs, limits.page_size, limits
         (
             self.uid,
             self.age,
@@ -47,7 +47,8 @@ class Table:
     def occupy(self, slot: int, sequence: Sequence, tokens: Ints, length: int, pages: Ints) -> None:
         """Fill a row: `pages` hold the KV of the first `length` of `tokens`, and have room for the rest."""
         request = sequence.request
-        self.uid[slot], self.age[slot], self.priority[slot] = request.uid, sequence.age, request.priority
+        self.uid[slot], self.age[slot] = request.uid, sequence.age
+        self.priority[slot] = self._limits.priority_of(request)
         self.prompt[slot], self.limit[slot] = sequence.prompt_tokens, sequence.limit
         self.length[slot], self.known[slot] = length, len(tokens)
         self.history[slot, : len(tokens)] = tokens

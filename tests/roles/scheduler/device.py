@@ -313,7 +313,7 @@ def unpack_one(entry: m.TokenLogprobs) -> Score:
 class World:
     """A core and its device, which is always one step late: a result comes after the next plan was made."""
 
-    def __init__(self, vocabulary: int = 1000, **sizes: int | bool) -> None:
+    def __init__(self, vocabulary: int = 1000, **sizes: int | bool | str) -> None:
         defaults = {
             "pages": 64,
             "page_size": 4,
@@ -501,7 +501,7 @@ class World:
         return ints(beam.ids), "length" if beam.stop_id is None else "stop"
 
 
-def first_token(prompt: list[int], **sizes: int | bool) -> int:
+def first_token(prompt: list[int], **sizes: int | bool | str) -> int:
     """What the pretended model says after a prompt."""
     world = World(**sizes)
     uid = world.submit(prompt, 1)

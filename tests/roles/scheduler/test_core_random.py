@@ -60,6 +60,9 @@ class Machine(RuleBasedStateMachine):
         overlap=st.booleans(),
         cache=st.booleans(),
         detokenizers=st.integers(1, 2),
+        policy=st.sampled_from(["prefix", "fcfs", "priority"]),
+        overtakes=st.integers(0, 6),
+        shared=st.integers(1, 9),
     )
     def begin(
         self,
@@ -71,6 +74,9 @@ class Machine(RuleBasedStateMachine):
         overlap: bool,
         cache: bool,
         detokenizers: int,
+        policy: str,
+        overtakes: int,
+        shared: int,
     ) -> None:
         self.world = World(
             VOCABULARY,
@@ -82,6 +88,9 @@ class Machine(RuleBasedStateMachine):
             overlap=overlap,
             prefix_cache=cache,
             detokenizers=detokenizers,
+            policy=policy,
+            max_overtakes=overtakes,
+            shared_tokens=shared,
         )
         self.restarts = 0
         self.now = 0
