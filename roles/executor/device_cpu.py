@@ -133,8 +133,8 @@ class CpuDevice:
             raise self._error
 
     def free_memory(self) -> int:
-        """`MemAvailable`, or what the control group still allows where that is less."""
-        return int(min(_mem_available(Path("/proc/meminfo")), _cgroup_room(Path("/sys/fs/cgroup"))))
+        """See `free_host_memory`."""
+        return free_host_memory()
 
     def close(self) -> None:
         for stream in self._streams:
@@ -143,6 +143,11 @@ class CpuDevice:
     def _failed(self, error: Exception) -> None:
         self._error = error
         self._alarm()
+
+
+def free_host_memory() -> int:
+    """Bytes: `MemAvailable`, or what the control group still allows where that is less."""
+    return int(min(_mem_available(Path("/proc/meminfo")), _cgroup_room(Path("/sys/fs/cgroup"))))
 
 
 def _mem_available(meminfo: Path) -> int:

@@ -53,7 +53,7 @@ class PageShape:
         try:
             return KVCache(*(torch.empty(shape, dtype=self.dtype, device=place) for _ in range(2)))
         except RuntimeError as error:  # also torch.OutOfMemoryError
-            size = _readable(pages * self.bytes)
+            size = readable(pages * self.bytes)
             raise ConfigError(f"no room for a KV pool of {size}; give a smaller --kv-memory") from error
 
 
@@ -63,15 +63,15 @@ def count_pages(wanted: str, shape: PageShape, free: int, default: int) -> int:
     `wanted` is the user's --kv-memory, such as "512MiB" or "4096tokens", or empty for `default` bytes; `free`
     is the memory that can be had, in bytes. Raises ConfigError for nonsense and for more than there is.
     """
-    size = _bytes(wanted, shape) if wanted else min(default, free)
+    size = parse_size(wanted, shape, "--kv-memory") if wanted else min(default, free)
     if size > free:
         raise ConfigError(
-            f"--kv-memory {wanted} is {_readable(size)}, but only {_readable(free)} of memory are free"
+            f"--kv-memory {wanted} is {readable(size)}, but only {readable(free)} of memory are free"
         )
     if size < shape.bytes:
         raise ConfigError(
-            f"a KV page of {shape.page_size} tokens takes {_readable(shape.bytes)}, and the pool has only "
-            f"{_readable(size)}; give at least --kv-memory {shape.page_size}tokens"
+            f"a KV page of {shape.page_size} tokens takes {readable(shape.bytes)}, and the pool has only "
+            f"{readable(size)}; give at least --kv-memory {shape.page_size}tokens"
         )
     return size // shape.bytes
 
@@ -84,16 +84,28 @@ def default_bytes(shape: PageShape, place: torch.device, free: int, slots: int, 
     return min(slots * pages_per_slot * shape.bytes, int(free * CPU_SHARE), CPU_LIMIT)
 
 
-def _bytes(text: str, shape: PageShape) -> int:
+def count_host_pages(wanted: str, shape: PageShape, free: int) -> int:
+    """Pages of host memory for `--host-kv-memory`, of `free` bytes that can be had. Raises ConfigError."""
+    size = parse_size(wanted, shape, "--host-kv-memory") if wanted else 0
+    if size > free:
+        raise ConfigError(
+            f"--host-kv-memory {wanted} is {readable(size)}, but only {readable(free)} of memory are free"
+        )
+    return size // shape.bytes
+
+
+def parse_size(text: str, shape: PageShape, option: str) -> int:
+    """Bytes of a size as users write it, in whole pages where it is in tokens. Raises ConfigError."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", text.lower())
     unit = match[2] if match else ""
     if match and unit in ("token", "tokens"):
         return int(-(-float(match[1]) // shape.page_size)) * shape.bytes
     if match and unit in UNITS:
         return int(float(match[1]) * UNITS[unit])
-    raise ConfigError(f"--kv-memory {text!r} is not a size; write it as 512MiB, 2GiB or 4096tokens")
+    raise ConfigError(f"{option} {text!r} is not a size; write it as 512MiB, 2GiB or 4096tokens")
 
 
-def _readable(size: float) -> str:
+def readable(size: float) -> str:
+    """A number of bytes, for people."""
     unit = next((u for u in ("GiB", "MiB", "KiB") if size >= UNITS[u.lower()]), "bytes")
     return f"{size / UNITS.get(unit.lower(), 1):.4g} {unit}"

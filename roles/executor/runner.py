@@ -28,6 +28,7 @@ from stretto.roles.executor.sampler import Sampler
 from stretto.roles.executor.scorer import Scorer
 from stretto.roles.executor.scoring import Scores
 from stretto.roles.executor.slots import SAMPLING, DeviceSlots, HostSlots
+from stretto.roles.executor.transfers import Transfers
 
 IN_FLIGHT = 2
 """Steps launched and not collected: the one that computes and the one that waits behind it. A step's output
@@ -64,8 +65,10 @@ class Runner:
         slots: int,
         pages_per_slot: int,
         wake: Callable[[], None],
+        transfers: Transfers | None = None,
     ) -> None:
         self._device, self._model, self._cache, self._wake = device, model, cache, wake
+        self._transfers = transfers
         self._slots, self._pages_per_slot = slots, pages_per_slot
         self._landings = deque(Landing(device, slots) for _ in range(IN_FLIGHT))
         self._state = DeviceSlots(slots, pages_per_slot, device.torch_device)
@@ -100,12 +103,18 @@ class Runner:
         batch = make_batch(plan, self._mirror, self._model.vocab_size)
         step = self._step(plan, batch)
         moved = batch.move(partial(self._device.upload, self._stream))
+        self._wait_for(plan.after)
         self._stream.record(step.started)
         self._stream.submit(partial(self._execute, moved, step.landing))
         self._stream.record(step.ended)
         step.landing.fetch(self._stream, step.landed, detailed=step.scores is not None)
         self._device.on_done(step.landed, self._wake)
         self._steps.append(step)
+
+    def _wait_for(self, move: int) -> None:
+        """Let the step wait on the device for a move, and with it for all moves before."""
+        if move and self._transfers is not None and (event := self._transfers.event(move)) is not None:
+            self._stream.wait(event)
 
     def collect(self) -> list[m.Result]:
         """The results of steps that have landed since the last call. Raises what the device's work raised."""
