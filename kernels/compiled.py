@@ -2,7 +2,10 @@
 
     python -m stretto.kernels.compiled            print registers, shared memory and spills
     python -m stretto.kernels.compiled --write    and write them to `kernels/resources.json`
-    python -m stretto.kernels.compiled --check    fail where that file says otherwise
+    python -m stretto.kernels.compiled --check    fail where that file is not true
+
+A check compares the intermediate code of all cases with what the file was made from, which is quick, and
+compiles one case of each op; with --all, every one.
 
 An op with Triton kernels has a module `kernels/<op>/cases.py`, whose `cases(capability)` yields a name and a
 call of the op's launcher for each of the argument types and sizes that make other code. The calls are made
@@ -12,6 +15,8 @@ with tensors on the CPU; instead of a launch, the kernel is compiled as that lau
 from __future__ import annotations
 
 import argparse
+import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -22,7 +27,7 @@ from typing import Any, NamedTuple
 
 from stretto.kernels import resources
 from stretto.kernels.generation import CAPABILITIES, pretend
-from stretto.kernels.resources import Resources, read_resources
+from stretto.kernels.resources import read_resources
 
 
 class Case(NamedTuple):
@@ -46,19 +51,38 @@ def cases(op: str, capability: int) -> dict[str, Case]:
     return named
 
 
+def digest(code: str, options: Any) -> str:
+    """Of Triton's intermediate code, without its places in the source, and of the compiler's options."""
+    bare = re.sub(r" loc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|^#loc.*$", "", code, flags=re.MULTILINE)
+    flags = (options.num_warps, options.num_stages, options.enable_fp_fusion)
+    return hashlib.sha256(f"{bare}{flags}".encode()).hexdigest()[:12]
+
+
+Row = list[int | str]
+
+
 @contextmanager
-def compiling(capability: int, done: Callable[[str, Resources], None]) -> Iterator[None]:
-    """Within, launches compile their kernel and do not run it; done hears the kernel's name and resources.
+def compiling(capability: int, done: Callable[[str, Row], None], whole: bool = True) -> Iterator[None]:
+    """Within, launches compile their kernel and do not run it; done hears the kernel's name and row.
 
     It stands in for `JITFunction.run`, and like it derives types, divisibility and constants from arguments.
+    If not whole, only the intermediate code is made, and the row is its digest.
     """
-    from triton import compile
+    import triton
+    from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, make_backend
     from triton.runtime.jit import JITFunction, create_function_from_signature
 
     target = GPUTarget("cuda", capability, 32)
     backend = make_backend(target)
+
+    def lower(source: Any, options: Any) -> str:
+        context = ir.context()
+        ir.load_dialects(context)
+        backend.load_dialects(context)
+        functions = backend.get_codegen_implementation(options), backend.get_module_map()
+        return digest(str(source.make_ir(target, options, *functions, context)), options)
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
         bind = create_function_from_signature(self.signature, self.params, backend)
@@ -67,7 +91,11 @@ def compiling(capability: int, done: Callable[[str, Resources], None]) -> Iterat
             backend, kwargs | {"debug": False}, bound, specialization, options
         )
         source = ASTSource(self, signature, constants, attributes)
-        done(self.fn.__name__, read_resources(compile(source, target=target, options=options.__dict__)))
+        row: Row = [lower(source, options)]
+        if whole:
+            kernel = triton.compile(source, target=target, options=options.__dict__)
+            row = list(read_resources(kernel, str(row[0])))
+        done(self.fn.__name__, row)
 
     launch, JITFunction.run = JITFunction.run, run
     try:
@@ -77,28 +105,43 @@ def compiling(capability: int, done: Callable[[str, Resources], None]) -> Iterat
         JITFunction.run = launch
 
 
-def measure(work: tuple[int, str, str]) -> tuple[int, resources.Rows]:
-    """Compile the kernels of one case. work: capability, op, case. Raises RuntimeError if there are none."""
-    capability, op, name = work
+class Work(NamedTuple):
+    """One case for one compute capability."""
+
+    capability: int
+    op: str
+    case: str
+    whole: bool
+
+
+def measure(work: Work) -> resources.Rows:
+    """The rows of the kernels of one case. Raises RuntimeError if there are none."""
     rows: resources.Rows = {}
 
-    def done(kernel: str, used: Resources) -> None:
-        rows[f"{op} {name}: {kernel}"] = list(used)
+    def done(kernel: str, row: Row) -> None:
+        rows[f"{work.op} {work.case}: {kernel}"] = row
 
-    with compiling(capability, done):
-        cases(op, capability)[name].call()
+    with compiling(work.capability, done, work.whole):
+        cases(work.op, work.capability)[work.case].call()
     if not rows:
-        raise RuntimeError(f"the case {name} of {op} launched nothing")
-    return capability, rows
+        raise RuntimeError(f"the case {work.case} of {work.op} launched nothing")
+    return rows
 
 
-def compile_all(names: Iterable[str], capabilities: Iterable[int], processes: int) -> resources.Table:
-    """Compile all cases of some ops for some compute capabilities."""
-    work = [(target, op, name) for target in capabilities for op in names for name in cases(op, target)]
+def compile_all(
+    names: Iterable[str], capabilities: Iterable[int], processes: int, whole: bool
+) -> resources.Table:
+    """The rows of all cases of some ops; if not whole, digests alone but for the first case of each op."""
+    work = [
+        Work(target, op, name, whole or index == 0)
+        for target in capabilities
+        for op in names
+        for index, name in enumerate(cases(op, target))
+    ]
     table: resources.Table = {}
     with ProcessPoolExecutor(processes, mp_context=get_context("forkserver")) as pool:
-        for capability, rows in pool.map(measure, work, chunksize=4):
-            table.setdefault(capability, {}).update(rows)
+        for one, rows in zip(work, pool.map(measure, work, chunksize=4), strict=True):
+            table.setdefault(one.capability, {}).update(rows)
     return table
 
 
@@ -120,10 +163,12 @@ def main() -> int:
     parser.add_argument("--capability", type=int, action="append", help="80, 90 or 100 (default: all three)")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="write the rows of these ops to the table")
-    parser.add_argument("--check", action="store_true", help="fail where the table says otherwise")
+    parser.add_argument("--check", action="store_true", help="fail where the table is not true")
+    parser.add_argument("--all", action="store_true", help="to check, compile everything")
     options = parser.parse_args()
     names = set(options.ops or ops())
-    found = compile_all(sorted(names), options.capability or CAPABILITIES, options.processes)
+    whole = options.all or not options.check
+    found = compile_all(sorted(names), options.capability or CAPABILITIES, options.processes, whole)
     wrong = check(found, triton.__version__, names) if options.check else []
     print(*(wrong if options.check else resources.show(found)), sep="\n")
     if options.write:

@@ -24,15 +24,17 @@ class Resources(NamedTuple):
     """Bytes of shared memory per block."""
     spilled: int
     """Bytes of local memory per thread: registers that did not fit."""
+    digest: str
+    """Of the code and options that were compiled, as `compiled.digest` has it."""
 
 
-Rows = dict[str, list[int]]
-"""By "op case: kernel", `Resources` as a list."""
+Rows = dict[str, list[int | str]]
+"""By "op case: kernel", `Resources` as a list; or, where nothing was compiled, of the digest alone."""
 Table = dict[int, Rows]
 """By compute capability times ten."""
 
 
-def read_resources(kernel: Any) -> Resources:
+def read_resources(kernel: Any, digest: str) -> Resources:
     """Of what `triton.compile` returns."""
     from triton import knobs
 
@@ -43,7 +45,7 @@ def read_resources(kernel: Any) -> Resources:
     used = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", text))
     spilled = int(used["STACK"]) + int(used["LOCAL"])
     meta = kernel.metadata
-    return Resources(meta.num_warps, meta.num_stages, int(used["REG"]), meta.shared, spilled)
+    return Resources(meta.num_warps, meta.num_stages, int(used["REG"]), meta.shared, spilled, digest)
 
 
 def load(path: Path = TABLE) -> tuple[str, Table]:
@@ -65,10 +67,10 @@ def _block(target: int, rows: Rows) -> str:
 
 def show(table: Table) -> Iterator[str]:
     """The table for people, a line a kernel."""
-    yield "capability " + "".join(f"{name:>10}" for name in Resources._fields) + "  kernel"
+    yield "capability " + "".join(f"{name:>10}" for name in Resources._fields[:-1]) + "  kernel"
     for target in sorted(table):
         for key, row in sorted(table[target].items()):
-            yield f"{target / 10:10} " + "".join(f"{number:10}" for number in row) + f"  {key}"
+            yield f"{target / 10:10} " + "".join(f"{number:10}" for number in row[:-1]) + f"  {key}"
 
 
 def of_ops(table: Table, ops: set[str]) -> Table:
@@ -89,11 +91,11 @@ def merge(old: Table, new: Table, ops: set[str]) -> Table:
 
 
 def differences(old: Table, new: Table) -> list[str]:
-    """A line for each kernel that one table lacks or has otherwise."""
+    """A line for each kernel that one table lacks or has otherwise, as far as the new rows say."""
     return [
-        f"{target / 10} {key}: the table says {rows.get(key)}, compiled it takes {new[target].get(key)}"
+        f"{target / 10} {key}: the table says {before}, it is {after}"
         for target in sorted(new)
-        for rows in [old.get(target, {})]
-        for key in sorted(rows.keys() | new[target].keys())
-        if rows.get(key) != new[target].get(key)
+        for key in sorted(old.get(target, {}).keys() | new[target].keys())
+        for before, after in [(old.get(target, {}).get(key), new[target].get(key))]
+        if before is None or after is None or before[-len(after) :] != after
     ]
