@@ -32,13 +32,15 @@ _parallel = _runtime.GOMP_parallel
 _parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
 _parallel.restype = None
 
-for _name in ("omp_get_thread_num", "omp_get_num_threads"):
+for _name in ("omp_get_thread_num", "omp_get_num_threads", "GOMP_barrier"):
     _address = ctypes.cast(getattr(_runtime, _name), ctypes.c_void_p).value
     llvmlite.binding.add_symbol(f"stretto_{_name}", _address)
 
 _UNBOUNDED = 1 << 60
 thread_index = types.ExternalFunction("stretto_omp_get_thread_num", types.int32())
 thread_count = types.ExternalFunction("stretto_omp_get_num_threads", types.int32())
+barrier = types.ExternalFunction("stretto_GOMP_barrier", types.void())
+"""Wait until every thread of this call has come here."""
 
 
 class Args(ctypes.Structure):

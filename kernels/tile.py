@@ -32,12 +32,12 @@ def accumulate(
     end = builder.append_basic_block("k.end")
     builder.branch(body)
     builder.position_at_end(body)
-    k, totals = builder.phi(I64), [builder.phi(FLOATS) for _ in sums]
+    k, totals = builder.phi(I64), [builder.phi(total.type) for total in sums]
     after = step(k, totals)
     following = builder.add(k, I64(1))
     for phi, first, next_ in zip([k, *totals], [I64(0), *sums], [following, *after], strict=True):
         phi.add_incoming(first, before)
-        phi.add_incoming(next_, body)
+        phi.add_incoming(next_, builder.block)
     builder.cbranch(builder.icmp_signed("<", following, depth), body, end)
     builder.position_at_end(end)
     return after

@@ -6,12 +6,9 @@ cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-
-import torch
+from collections.abc import Callable, Mapping
 
 from stretto.kernels.apply_controls.cpu import apply_controls_kernel
-from stretto.kernels.linear.cpu import product
 from stretto.kernels.logprobs.cpu import logprobs_kernel
 from stretto.kernels.paged_attention.cpu import attention
 from stretto.kernels.pool import Kernel
@@ -21,16 +18,13 @@ from stretto.kernels.sample.cpu import sample_kernel
 from stretto.kernels.silu_and_mul.cpu import silu_and_mul_kernel
 
 
-def network(head_dim: int, group: int, weight_dtypes: Iterable[torch.dtype]) -> dict[str, Kernel]:
-    """What a decoder calls. group: query heads per KV head. weight_dtypes: its matrices' types as stored."""
-    kernels: dict[str, Kernel] = {
+def network(head_dim: int, group: int) -> dict[str, Kernel]:
+    """What a decoder calls beside its linear layers. group: query heads per KV head."""
+    return {
         "rms_norm": rms_norm_kernel,
         "rope_and_cache": rope_and_cache_kernel,
         "silu_and_mul": silu_and_mul_kernel,
         "paged_attention": attention(head_dim, group),
-    }
-    return kernels | {
-        f"linear {str(dtype).removeprefix('torch.')}": product(dtype) for dtype in set(weight_dtypes)
     }
 
 

@@ -63,6 +63,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Literal["auto", "float32", "float16", "bfloat16"],
         Meta(description="Compute type; auto: float32 on cpu, the model's own on cuda."),
     ] = "auto"
+    quantization: Annotated[
+        Literal["none", "int8", "int4"],
+        Meta(
+            description="On cpu: weights kept as they are stored, or rounded to 8 or 4 bits at load. "
+            "With int4 the embedding has 8."
+        ),
+    ] = "none"
     threads: Annotated[int, Meta(ge=0, description="Compute threads on cpu; 0: one per core.")] = 0
     sim_gpu: Annotated[
         Literal["a100", "h100", "h200", "b200", "l40s"], Meta(description="The GPU that --device sim times.")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
-from stretto.kernels.linear import cpu, reference
+from stretto.kernels.linear import cpu, integer, quantized, reference
+from stretto.kernels.pool import Kernel
 
 __all__ = ["Linear"]
 
@@ -12,31 +16,48 @@ __all__ = ["Linear"]
 class Linear:
     """y = x weight^T + bias.
 
-    weight: [N, K] float16, bfloat16 or float32; on the CPU it is kept in that type, packed, and the caller
-    may drop its own copy. bias: [N] or None. On the CPU x and y are float32, and the bits of a row of y
-    depend on that row of x and the weights alone, for any number of rows; elsewhere all types are the
-    weight's.
+    weight: [N, K] float16, bfloat16 or float32; on the CPU it is kept in that type, or in the one of
+    `quantized.FORMATS` that `quantization` names, packed, and the caller may drop its own copy. bias: [N] or
+    None. On the CPU x and y are float32, and the bits of a row of y depend on that row of x and the weights
+    alone, for any number of rows; elsewhere all types are the weight's, and nothing is quantized.
     """
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    def __init__(
+        self, weight: torch.Tensor, bias: torch.Tensor | None = None, quantization: str = "none"
+    ) -> None:
         self._width = len(weight)
-        self._packed = weight.is_cpu and weight.dtype in cpu.DTYPES
-        self._weight = cpu.pack(weight) if self._packed else weight
-        self._bias = bias.float().contiguous() if self._packed and bias is not None else bias
+        packed = weight.is_cpu and weight.dtype in cpu.DTYPES
+        self._bias = bias.float().contiguous() if packed and bias is not None else bias
+        self._weight: Any = weight
+        self._multiply: Callable[..., None] = reference.multiply
+        self._rows: Callable[[Any, torch.Tensor], torch.Tensor] = reference.rows
+        if packed and quantization != "none":
+            self._weight = quantized.pack(weight, quantized.FORMATS[quantization], cpu.COLUMNS)
+            self._multiply, self._rows = integer.multiply, quantized.rows
+        elif packed:
+            self._weight = cpu.pack(weight)
+            self._multiply, self._rows = cpu.multiply, cpu.rows
+
+    @property
+    def kernels(self) -> dict[str, Kernel]:
+        """What a call computes with, by name; nothing where torch does."""
+        if self._multiply is reference.multiply:
+            return {}
+        if self._multiply is cpu.multiply:
+            dtype = self._weight.dtype
+            return {f"linear {str(dtype).removeprefix('torch.')}": cpu.product(dtype)}
+        return {f"linear int{self._weight.format.bits}": integer.product(self._weight.format)}
 
     def __call__(self, x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """x: [T, K], rows may be strided. Returns [T, N]: `out`, which must not overlap x, or a new one."""
         if out is None:
             out = x.new_empty(len(x), self._width)
-        multiply = cpu.multiply if self._packed else reference.multiply
-        multiply(out, x, self._weight, self._bias)
+        self._multiply(out, x, self._weight, self._bias)
         return out
 
     def rows(self, index: torch.Tensor) -> torch.Tensor:
-        """Rows of the weight, [n, K] in its type: an embedding table that shares this layer's memory.
+        """Rows of the weight, [n, K]: an embedding table that shares this layer's memory.
 
-        index: integers [n], each in [0, N).
+        index: integers [n], each in [0, N). In the type of the weight, or float32 where it is quantized.
         """
-        if not self._packed:
-            return self._weight[index]
-        return self._weight[index // cpu.COLUMNS, :, index % cpu.COLUMNS]
+        return self._rows(self._weight, index)

@@ -39,7 +39,7 @@ _Args = arguments("out x weight bias rows depth width runs splits out_stride x_s
 
 
 @simd.device()
-def _deliver(
+def deliver(
     out: Any, to: int, scratch: Any, row: int, biased: bool, bias: Any, first: int, columns: int
 ) -> None:
     """Move one row of a finished tile to its place, bias added."""
@@ -82,7 +82,7 @@ def product(dtype: torch.dtype) -> Kernel:
                         _tile_float32(rows, x, row * a.x_stride, a.x_stride, weights, a.depth, scratch)
                     for r in range(rows):
                         to = (row + r) * a.out_stride + first
-                        _deliver(out, to, scratch, r, biased, bias, first, columns)
+                        deliver(out, to, scratch, r, biased, bias, first, columns)
             unit = claim(pointer)
 
     return kernel(_Args)(body)
@@ -98,6 +98,11 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
     if whole < groups:
         packed[whole, :, : width - whole * COLUMNS] = weight[whole * COLUMNS :].T
     return packed
+
+
+def rows(packed: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Rows of the weight that was packed, [n, K] in its type; index: integers [n]."""
+    return packed[index // COLUMNS, :, index % COLUMNS]
 
 
 def multiply(out: torch.Tensor, x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> None:

@@ -51,7 +51,7 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
     pages = _count_pages(config, shape, device, max_len)
     if device.torch_device.type == "cpu":
         group = model_config.num_heads // model_config.num_kv_heads
-        network = warm.network(model.head_dim, group, loader.matrix_dtypes) if loader.matrix_dtypes else {}
+        network = warm.network(model.head_dim, group) | loader.kernels if loader.kernels else {}
         warm.compile_all(network | warm.sampler(), progress)
     runner = Runner(
         device=device,
@@ -83,7 +83,9 @@ def make_device(name: str, alarm: Callable[[], None]) -> Device:
 
 def _loader(config: Config, model_config: ModelConfig, device: Device) -> Loader:
     dtype = compute_dtype(config.dtype, model_config.dtype, device.torch_device)
-    return Loader(Weights(config.model_dir), device.torch_device, dtype)
+    if config.quantization != "none" and device.torch_device.type != "cpu":
+        raise ConfigError(f"--quantization {config.quantization} is for --device cpu; leave it out")
+    return Loader(Weights(config.model_dir), device.torch_device, dtype, config.quantization)
 
 
 def compute_dtype(wanted: str, stored: str, place: torch.device) -> torch.dtype:

@@ -100,7 +100,7 @@ class Llama:
         self._layers = [Layer(config, load, f"model.layers.{i}", cos_sin) for i in range(config.num_layers)]
         self._norm = load.vector("model.norm.weight")
         tied = config.tie_word_embeddings
-        self._head = load.linear("model.embed_tokens" if tied else "lm_head")
+        self._head = load.head("model.embed_tokens" if tied else "lm_head")
         self._embed = self._head.rows if tied else load.table("model.embed_tokens.weight")
 
     def __call__(self, ids: torch.Tensor, context: Context, cache: KVCache) -> Logits:

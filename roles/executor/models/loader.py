@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from stretto.kernels.linear import Linear
+from stretto.kernels.pool import Kernel
 from stretto.roles.executor.weights.safetensors_dir import Weights
 
 
 class Loader:
     """Hands out a model's weights, placed and typed for one device.
 
-    On the CPU matrices stay in the type they are stored in, and `kernels.linear` packs them; on a GPU they
-    are converted to `dtype`, the type of the activations.
+    On the CPU matrices stay in the type they are stored in or are quantized, and `kernels.linear` packs them;
+    on a GPU they are converted to `dtype`, the type of the activations.
     """
 
-    def __init__(self, weights: Weights, place: torch.device, dtype: torch.dtype) -> None:
-        self.place, self.dtype = place, dtype
+    def __init__(
+        self, weights: Weights, place: torch.device, dtype: torch.dtype, quantization: str = "none"
+    ) -> None:
+        self.place, self.dtype, self._quantization = place, dtype, quantization
         self.model_dir = weights.model_dir
         self._weights = weights
         self._names = weights.names()
-        self.matrix_dtypes: set[torch.dtype] = set()
-        """Types in which the matrices handed out so far are kept."""
+        self.kernels: dict[str, Kernel] = {}
+        """What the layers handed out so far compute with, by name."""
 
     def tensor(self, name: str) -> torch.Tensor:
         """A matrix as the device keeps it."""
@@ -39,10 +42,18 @@ class Loader:
         matrix = self.tensor(name)
         return lambda ids: matrix.index_select(0, ids)
 
+    def head(self, name: str) -> Linear:
+        """The layer of that name, which makes logits; it is not rounded to fewer than 8 bits."""
+        return self._linear([name], "int8" if self._quantization == "int4" else self._quantization)
+
     def linear(self, *names: str) -> Linear:
         """One layer whose outputs are those of the named ones, in order; biases where the model has them."""
+        return self._linear(names, self._quantization)
+
+    def _linear(self, names: Sequence[str], quantization: str) -> Linear:
         weights = [self.tensor(f"{name}.weight") for name in names]
         weight = torch.cat(weights) if len(weights) > 1 else weights[0]
         biases = [self.vector(f"{name}.bias") for name in names if f"{name}.bias" in self._names]
-        self.matrix_dtypes.add(weight.dtype)
-        return Linear(weight, torch.cat(biases) if biases else None)
+        layer = Linear(weight, torch.cat(biases) if biases else None, quantization)
+        self.kernels |= layer.kernels
+        return layer

@@ -213,10 +213,10 @@ def write_tiny(path: Path, kind: str, more: dict[str, Any]) -> None:
     model.save_pretrained(path)
 
 
-def load(path: Path, dtype: torch.dtype = torch.float32) -> Model:
+def load(path: Path, dtype: torch.dtype = torch.float32, quantization: str = "none") -> Model:
     """The executor's model in a directory, on the CPU."""
     config = load_model_config(path)
-    loader = Loader(Weights(path), torch.device("cpu"), dtype)
+    loader = Loader(Weights(path), torch.device("cpu"), dtype, quantization)
     return build_model(config, loader, config.max_position_embeddings)
 
 

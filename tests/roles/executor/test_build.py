@@ -32,6 +32,12 @@ def test_the_default_pool_holds_every_slot_at_full_length(make_tiny: Any) -> Non
     assert built.pages == 3 * 7
 
 
+def test_quantized_layers_have_kernels_of_their_own(make_tiny: Any) -> None:
+    _, lines = make(make_tiny(), quantization="int4")
+    kinds = [line.split(": ")[1] for line in lines[1:] if "linear" in line]
+    assert kinds == ["linear int4", "linear int8"]
+
+
 def test_nonsense_for_the_pool_is_refused(make_tiny: Any) -> None:
     with pytest.raises(ConfigError, match="is not a size"):
         make(make_tiny(), kv_memory="much")

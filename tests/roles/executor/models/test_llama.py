@@ -90,12 +90,13 @@ def solo(model: Any, make_bench: Any, recorder: Any, ids: Sequence[int], **pool:
     return torch.cat(recorded.calls)
 
 
+@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
 def test_a_rows_bits_do_not_depend_on_page_size_chunks_or_company(
-    name: str, make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
+    name: str, quantization: str, make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
 ) -> None:
     kind, more = KINDS[name]
-    model, ids = load_model(make_tiny(kind, **more)), random_ids(75)
+    model, ids = load_model(make_tiny(kind, **more), quantization=quantization), random_ids(75)
     expected = solo(model, make_bench, recorder, ids, page_size=16)
     for page_size in (1, 5, 64):
         assert torch.equal(solo(model, make_bench, recorder, ids, page_size=page_size), expected)
@@ -110,11 +111,44 @@ def test_a_rows_bits_do_not_depend_on_page_size_chunks_or_company(
         assert torch.equal(recorded.calls[-1][0], expected[-1])
 
 
-def test_greedy_tokens_do_not_depend_on_the_batch(tiny: Any, make_bench: Any) -> None:
-    prompts = [random_ids(3 + 11 * n, n) for n in range(8)]
-    alone = [make_bench(tiny).generate([prompt], 20)[0] for prompt in prompts]
-    assert make_bench(tiny).generate(prompts, 20) == alone
-    assert make_bench(tiny, page_size=1).generate(prompts, 20, chunk=7) == alone
+@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
+def test_greedy_tokens_do_not_depend_on_the_batch(
+    quantization: str, make_tiny: Any, load_model: Any, make_bench: Any
+) -> None:
+    model, prompts = (
+        load_model(make_tiny(), quantization=quantization),
+        [random_ids(3 + 11 * n, n) for n in range(8)],
+    )
+    alone = [make_bench(model).generate([prompt], 20)[0] for prompt in prompts]
+    assert make_bench(model).generate(prompts, 20) == alone
+    assert make_bench(model, page_size=1).generate(prompts, 20, chunk=7) == alone
+
+
+@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
+def test_the_logits_of_a_sequence_are_the_same_in_every_batch_from_1_to_64(
+    quantization: str, make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
+) -> None:
+    model = load_model(make_tiny(), quantization=quantization)
+    prompts = [random_ids(1 + n % 5, n) for n in range(64)]
+
+    def logits(count: int) -> torch.Tensor:
+        recorded = recorder(model)
+        make_bench(recorded, slots=64).generate(prompts[:count], 2)
+        return torch.stack(recorded.calls)
+
+    every = logits(64)
+    for count in range(1, 64):
+        assert torch.equal(logits(count), every[:, :count])
+
+
+def test_quantized_logits_are_near_the_exact_ones(
+    make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
+) -> None:
+    path, ids = make_tiny(), random_ids(61)
+    model = recorder(load_model(path, quantization="int8"))
+    make_bench(model).step([(0, ids, True)], admits={0: GREEDY})
+    expected = reference(path, ids)[-1]
+    assert 1e-4 < (model.calls[0][0] - expected).norm() / expected.norm() < 0.1
 
 
 def test_half_precision_weights_compute_in_float32(

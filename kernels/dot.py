@@ -1,0 +1,200 @@
+"""The inner loop of integer matrix products, as LLVM instructions: weights of 8 or 4 bits by rows of 8 bits.
+
+Products are summed exactly in int32 within a group of the inner index, and groups are added in order in
+float32: the bits of an output depend neither on the rows it is computed with nor on the instructions that the
+CPU has for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from stretto.kernels import llvm
+from stretto.kernels.llvm import F32, FLOATS, I32, I64, LANES, WORDS
+from stretto.kernels.tile import accumulate, for_each_count
+
+_BYTES, _SHORTS = ir.VectorType(ir.IntType(8), 4 * LANES), ir.VectorType(ir.IntType(16), LANES)
+_HALVES = ir.VectorType(ir.HalfType(), LANES)
+_features = llvmlite.binding.get_host_cpu_features()
+
+
+def _vnni(builder: Any, total: Any, weights: Any, factor: Any) -> Any:
+    """One AVX-512 instruction."""
+    operands = [total, builder.bitcast(weights, _BYTES), builder.bitcast(factor, _BYTES)]
+    return llvm.call(builder, "llvm.x86.avx512.vpdpbusd.512", WORDS, operands)
+
+
+def _halves(builder: Any, vector: Any) -> list[Any]:
+    """The two registers of AVX2 that a vector is, as int16."""
+    undefined = ir.Constant(WORDS, ir.Undefined)
+    picks = [ir.Constant(ir.VectorType(I32, 8), list(range(at, at + 8))) for at in (0, 8)]
+    return [builder.bitcast(builder.shuffle_vector(vector, undefined, pick), _SHORTS) for pick in picks]
+
+
+def _pairs(builder: Any, total: Any, weights: Any, factor: Any) -> Any:
+    """AVX2, even bytes and odd bytes as int16: nothing saturates, unlike in products of bytes."""
+    eight, low = ir.Constant(_SHORTS, [8] * LANES), ir.Constant(_SHORTS, [255] * LANES)
+    sums = []
+    for w, x in zip(_halves(builder, weights), _halves(builder, factor), strict=True):
+        even = builder.and_(w, low), builder.ashr(builder.shl(x, eight), eight)
+        odd = builder.lshr(w, eight), builder.ashr(x, eight)
+        kind = ir.VectorType(I32, 8)
+        parts = [llvm.call(builder, "llvm.x86.avx2.pmadd.wd", kind, list(pair)) for pair in (even, odd)]
+        sums.append(builder.add(*parts))
+    both = builder.shuffle_vector(*sums, ir.Constant(WORDS, list(range(LANES))))
+    return builder.add(total, both)
+
+
+def _words(builder: Any, total: Any, weights: Any, factor: Any) -> Any:
+    """Any CPU, a byte at a time."""
+    for shift in (0, 8, 16, 24):
+        left, right = llvm.constant(WORDS, 24 - shift), llvm.constant(WORDS, 24)
+        w = builder.lshr(builder.shl(weights, left), right)
+        x = builder.ashr(builder.shl(factor, left), right)
+        total = builder.add(total, builder.mul(w, x))
+    return total
+
+
+WAYS = {"avx512vnni": _vnni, "avx2": _pairs, "": _words}
+"""total + the four products of unsigned bytes of weights and signed bytes of a factor, in each of 16 int32
+lanes; by the CPU's feature."""
+best_way = next(name for name in WAYS if not name or _features.get(name))
+
+
+def _factor(builder: Any, address: Any) -> Any:
+    """The four bytes at an address, in every lane."""
+    return llvm.splat(builder, builder.load(builder.inttoptr(address, I32.as_pointer()), align=4), WORDS)
+
+
+def _scalar(builder: Any, address: Any, kind: Any) -> Any:
+    """The number at an address, in every lane."""
+    vector = FLOATS if kind is F32 else WORDS
+    return llvm.splat(builder, builder.load(builder.inttoptr(address, kind.as_pointer()), align=4), vector)
+
+
+def _nibbles(builder: Any, stored: Any) -> list[Any]:
+    """Low and high half of each byte."""
+    low = llvm.constant(WORDS, 0x0F0F0F0F)
+    return [builder.and_(stored, low), builder.and_(builder.lshr(stored, llvm.constant(WORDS, 4)), low)]
+
+
+class _Block:
+    """The weights of one group of the inner index: scales, minima (4 bits), then bytes."""
+
+    def __init__(self, builder: Any, address: Any, panels: int, bits: int, group: int) -> None:
+        self._builder, self._address, self._panels = builder, address, panels
+        self._tables = 1 if bits == 8 else 2
+        self.size = block_bytes(panels * LANES, bits, group)
+
+    def table(self, which: int) -> list[Any]:
+        """Scales (0) or minima (1) of all panels, as float32."""
+        first = which * self._panels
+        return [self._widen(first + panel) for panel in range(self._panels)]
+
+    def _widen(self, index: int) -> Any:
+        at = self._builder.add(self._address, I64(2 * LANES * index))
+        stored = self._builder.load(self._builder.inttoptr(at, _HALVES.as_pointer()), align=2)
+        return self._builder.fpext(stored, FLOATS)
+
+    def words(self, k: Any, ahead: int) -> list[Any]:
+        """The k-th vector of each panel."""
+        builder, skip = self._builder, 2 * LANES * self._panels * self._tables
+        row = builder.add(self._address, builder.mul(k, I64(4 * LANES * self._panels)))
+        row = builder.add(row, I64(skip))
+        for panel in range(self._panels):
+            hint = builder.add(row, I64(ahead + 4 * LANES * panel))
+            llvm.prefetch(builder, builder.inttoptr(hint, ir.IntType(8).as_pointer()))
+        places = [builder.add(row, I64(4 * LANES * panel)) for panel in range(self._panels)]
+        return [builder.load(builder.inttoptr(at, WORDS.as_pointer()), align=4) for at in places]
+
+
+def block_bytes(columns: int, bits: int, group: int) -> int:
+    """Bytes of the weights of one group of the inner index by `columns` outputs."""
+    return columns * (2 + group if bits == 8 else 4 + group // 2)
+
+
+def make_dot(most: int, panels: int, bits: int, group: int, ahead: int, way: str = best_way) -> Any:
+    """dot(rows, x, stride, weights, groups, out): out = x @ weights for up to `most` rows.
+
+    x: address of row 0, rows `stride` bytes apart; a row is groups * group signed bytes, a float32 scale for
+    each group, and an int32 sum of the bytes of each group. weights: address of `groups` blocks (`_Block`);
+    in a block four neighbours of the inner index lie together, for each output. Of 8 bits, a weight is
+    scale * (byte - 128); of 4, scale * nibble + minimum. out: flat float32 array [rows, panels * 16].
+    """
+    dot4: Callable[..., Any] = WAYS[way]
+    per_word = 32 // bits
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        count, x, stride, address, groups, out = values
+        depth = builder.mul(groups, I64(group))
+
+        def run(rows: int) -> None:
+            starts = [builder.add(x, builder.mul(stride, I64(row))) for row in range(rows)]
+
+            def one_group(g: Any, totals: list[Any]) -> list[Any]:
+                size = I64(block_bytes(panels * LANES, bits, group))
+                block = _Block(builder, builder.add(address, builder.mul(g, size)), panels, bits, group)
+                first = builder.mul(g, I64(group))
+                bytes_ = [builder.add(start, first) for start in starts]
+                at = builder.add(depth, builder.mul(g, I64(4)))
+                scales = [_scalar(builder, builder.add(start, at), F32) for start in starts]
+                at = builder.add(at, builder.mul(groups, I64(4)))
+                sums = [_scalar(builder, builder.add(start, at), I32) for start in starts]
+
+                def step(k: Any, dots: list[Any]) -> list[Any]:
+                    stored = block.words(k, ahead)
+                    layers = [[w] for w in stored] if bits == 8 else [_nibbles(builder, w) for w in stored]
+                    for part in range(per_word // 4):
+                        offset = builder.add(builder.mul(k, I64(per_word)), I64(4 * part))
+                        factors = [_factor(builder, builder.add(start, offset)) for start in bytes_]
+                        pairs = itertools.product(factors, [layer[part] for layer in layers])
+                        dots = [
+                            dot4(builder, dot, weight, factor)
+                            for dot, (factor, weight) in zip(dots, pairs, strict=True)
+                        ]
+                    return dots
+
+                zero = llvm.constant(WORDS, 0)
+                offset = llvm.constant(WORDS, -128)
+                begin = [builder.mul(total, offset) if bits == 8 else zero for total in sums]
+                dots = [start for start in begin for _ in range(panels)]
+                dots = accumulate(builder, I64(group // per_word), dots, step)
+                floats = [builder.sitofp(dot, FLOATS) for dot in dots]
+                columns = block.table(0)
+                parts = [builder.fmul(f, columns[i % panels]) for i, f in enumerate(floats)]
+                if bits == 4:
+                    minima, counts = block.table(1), [builder.sitofp(total, FLOATS) for total in sums]
+                    parts = [
+                        _fma(builder, minima[i % panels], counts[i // panels], part)
+                        for i, part in enumerate(parts)
+                    ]
+                return [
+                    _fma(builder, part, scales[i // panels], total)
+                    for i, (part, total) in enumerate(zip(parts, totals, strict=True))
+                ]
+
+            zeros = [llvm.constant(FLOATS, 0.0)] * (rows * panels)
+            for index, total in enumerate(accumulate(builder, groups, zeros, one_group)):
+                place = llvm.place(context, builder, signature.args[5], out, I64(LANES * index))
+                builder.store(total, place, align=4)
+
+        for_each_count(builder, count, most, run)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def dot(typing: Any, rows: Any, x: Any, stride: Any, weights: Any, groups: Any, out: Any) -> Any:
+        i64 = types.int64
+        return types.none(i64, i64, i64, i64, i64, out), generate
+
+    return dot
+
+
+def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    return llvm.call(builder, "llvm.fma.v16f32", FLOATS, [a, b, c])

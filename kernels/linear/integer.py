@@ -1,0 +1,150 @@
+"""The matrix product of a linear layer on the CPU, over weights of 8 or 4 bits.
+
+Each row of activations is rounded to 8 bits, with a scale of its own for every group of inputs, and
+multiplied in integers (`dot.py`): the bits of a row depend on neither the other rows nor their number.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from stretto.kernels import llvm, simd
+from stretto.kernels.dot import make_dot
+from stretto.kernels.linear.cpu import AHEAD, COLUMNS, PANELS, ROWS, deliver
+from stretto.kernels.linear.quantized import Format, Packed
+from stretto.kernels.pool import (
+    Kernel,
+    arguments,
+    barrier,
+    claim,
+    floats,
+    int32s,
+    kernel,
+    share,
+    thread_count,
+    thread_index,
+    unpack,
+)
+
+ALONE = 2 * ROWS
+"""Up to so many rows each thread rounds for itself; more are shared out, at the price of a barrier."""
+
+_Args = arguments("out x weight bias rounded rows depth width runs splits out_stride x_stride row_bytes")
+_F127 = np.float32(127)
+_ZERO, _INF = np.float32(0), np.float32(np.inf)
+
+
+@intrinsic
+def _store_bytes(typing: Any, address: Any, vector: Any) -> Any:
+    """Store each lane, a whole number in [-128, 127], as a byte."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        bytes_ = ir.VectorType(ir.IntType(8), llvm.LANES)
+        words = builder.fptosi(values[1], llvm.WORDS)
+        place = builder.inttoptr(values[0], bytes_.as_pointer())
+        builder.store(builder.trunc(words, bytes_), place, align=1)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, simd.lanes), generate
+
+
+@simd.device()
+def _part(x: Any, start: int, left: int) -> Any:
+    """Sixteen activations, zeros where fewer are left."""
+    return simd.load(x, start) if left >= simd.LANES else simd.load_first(x, start, max(left, 0))
+
+
+@simd.device()
+def _round_row(x: Any, start: int, depth: int, row: int, group: int) -> None:
+    """Round x[start : start + depth] into the row at that address; `dot.py` says what a row is."""
+    groups = (depth + group - 1) // group
+    scales, sums = floats(row + groups * group), int32s(row + groups * (group + 4))
+    for g in range(groups):
+        first = g * group
+        largest = simd.splat(_ZERO)
+        for k in range(first, first + group, simd.LANES):
+            part = _part(x, start + k, depth - k)
+            largest = simd.maximum(largest, simd.maximum(part, simd.minus(part)))
+        most = simd.max_lanes(largest)
+        scales[g] = most / _F127
+        inverse = simd.splat(_F127 / most if _ZERO < most < _INF else _ZERO)
+        total = simd.splat(_ZERO)
+        for k in range(first, first + group, simd.LANES):
+            steps = simd.round_even(simd.mul(_part(x, start + k, depth - k), inverse))
+            steps = steps if most < _INF else simd.splat(_ZERO)
+            _store_bytes(row + k, steps)
+            total = simd.add(total, steps)
+        sums[g] = np.int32(simd.sum_lanes(total))
+
+
+@functools.cache
+def product(fmt: Format) -> Kernel:
+    """The kernel for one format. A unit of work is a run of column groups by a run of rows."""
+    dot = make_dot(ROWS, PANELS, fmt.bits, fmt.group, AHEAD)
+    group, block = fmt.group, COLUMNS * (2 + fmt.group if fmt.bits == 8 else 4 + fmt.group // 2)
+
+    def body(pointer: Any) -> None:
+        a = unpack(pointer)
+        out, x, bias = floats(a.out), floats(a.x), floats(a.bias)
+        biased = a.bias != 0
+        alone = a.rows <= ALONE
+        rounded, mine, others = a.rounded, thread_index(), thread_count()
+        first_row, last_row = share(a.rows, mine, others)
+        if alone:
+            rounded += a.rows * a.row_bytes * mine
+            first_row, last_row = 0, a.rows
+        for row in range(first_row, last_row):
+            _round_row(x, row * a.x_stride, a.depth, rounded + row * a.row_bytes, group)
+        if not alone:
+            barrier()
+        scratch = np.empty(ROWS * COLUMNS, np.float32)
+        inner = (a.depth + group - 1) // group
+        groups, tiles = (a.width + COLUMNS - 1) // COLUMNS, (a.rows + ROWS - 1) // ROWS
+        unit = claim(pointer)
+        while unit < a.runs * a.splits:
+            first_tile, last_tile = share(tiles, unit % a.splits, a.splits)
+            for g in range(*share(groups, unit // a.splits, a.runs)):
+                first = g * COLUMNS
+                columns, weights = min(COLUMNS, a.width - first), a.weight + g * inner * block
+                for row in range(first_tile * ROWS, min(last_tile * ROWS, a.rows), ROWS):
+                    rows = min(ROWS, a.rows - row)
+                    dot(rows, rounded + row * a.row_bytes, a.row_bytes, weights, inner, scratch)
+                    for r in range(rows):
+                        to = (row + r) * a.out_stride + first
+                        deliver(out, to, scratch, r, biased, bias, first, columns)
+            unit = claim(pointer)
+
+    return kernel(_Args)(body)
+
+
+def multiply(out: torch.Tensor, x: torch.Tensor, packed: Packed, bias: torch.Tensor | None) -> None:
+    """out [T, N] = x [T, K] times quantized weights, plus bias [N]; float32, a row's elements in order."""
+    threads = torch.get_num_threads()
+    rows, depth = x.shape
+    groups, inner = packed.blocks.shape[:2]
+    tiles = -(-rows // ROWS)
+    row_bytes = -(-inner * (packed.format.group + 8) // 64) * 64
+    rounded = torch.empty(rows * row_bytes * (threads if rows <= ALONE else 1), dtype=torch.uint8)
+    product(packed.format)(
+        threads,
+        out.data_ptr(),
+        x.data_ptr(),
+        packed.blocks.data_ptr(),
+        0 if bias is None else bias.data_ptr(),
+        rounded.data_ptr(),
+        rows,
+        depth,
+        packed.width,
+        min(groups, 8 * threads),
+        max(1, min(tiles, 8 * threads // groups)),
+        out.stride(0),
+        x.stride(0),
+        row_bytes,
+    )
