@@ -92,6 +92,8 @@ class Fault(msgspec.Struct, frozen=True, array_like=True):
     type: str = "invalid_request_error"
     param: str | None = None
     code: str | None = None
+    retry_after: int | None = None
+    """Seconds after which the same request may do better."""
 
 
 # ── gateway → tokenizer (zmq PUSH → PULL, one socket per tokenizer) ──────────────────────────────
@@ -611,6 +613,8 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, array_like=True):
     """Pages per second between device and host, measured or modelled; 0: not known."""
     load_rate: float = 0.0
     """Pages per second from the disk to the host; 0: not known."""
+    prefill_rate: float = 0.0
+    """Tokens of a prompt that the device computes per second, measured or modelled; 0: not known."""
 
 
 class RowLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -704,6 +708,12 @@ class Boot(msgspec.Struct, tag="boot", frozen=True):
     """Names of further descriptors after the rings': "board", "trace", "listen"."""
 
 
+class Load(msgspec.Struct, tag="load", frozen=True):
+    """Before `Boot`, while the predecessor still works: import what takes long; ends with `Loaded`."""
+
+    config: bytes
+
+
 class Rewire(msgspec.Struct, tag="rewire", frozen=True):
     """A neighbour died: these fresh rings replace the old ones, whose contents are lost."""
 
@@ -732,7 +742,7 @@ class Trace(msgspec.Struct, tag="trace", frozen=True):
     """Names the recording: `time.monotonic_ns()` of its start. 0: none."""
 
 
-ToRole = Boot | Rewire | PeerLost | Stop | Trace
+ToRole = Boot | Load | Rewire | PeerLost | Stop | Trace
 
 
 # ── control: role → supervisor ───────────────────────────────────────────────────────────────────
@@ -742,6 +752,10 @@ class Progress(msgspec.Struct, tag="progress", frozen=True):
     """What a booting role is doing, for the person who waits."""
 
     text: str
+
+
+class Loaded(msgspec.Struct, tag="loaded", frozen=True):
+    """The answer to `Load`: a `Boot` is waited for."""
 
 
 class Ready(msgspec.Struct, tag="ready", frozen=True):
@@ -781,4 +795,4 @@ class Restart(msgspec.Struct, tag="restart", frozen=True):
     index: int | None = None
 
 
-ToSupervisor = Progress | Ready | Failed | Profile | Drain | Restart
+ToSupervisor = Progress | Loaded | Ready | Failed | Profile | Drain | Restart

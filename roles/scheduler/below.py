@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from stretto.roles import messages as m
+
 
 @dataclass(frozen=True, slots=True)
 class Below:
@@ -20,7 +22,7 @@ class Below:
     copy_seconds: float = 0.0
     """Between device and host."""
     load_seconds: float = 0.0
-    """From the disk to the host."""
+    """From the disk to the host, before any was measured."""
     compute_seconds: float = math.inf
     """To compute a page's tokens anew, in a prompt."""
 
@@ -29,10 +31,20 @@ class Below:
         """Whether a page that is on the host gets to the device sooner by a copy than by being computed."""
         return self.copy_seconds < self.compute_seconds
 
-    @property
-    def load_pays(self) -> bool:
-        """The same for a page on disk."""
-        return self.load_seconds + self.copy_seconds < self.compute_seconds
 
 
 NOTHING_BELOW = Below()
+
+
+def below_of(hello: m.Hello, page_size: int, write: Literal["back", "through", "selective"]) -> Below:
+    """What an executor offers. A rate that it does not know is taken for the best, of copies, or worst, of
+    computing.
+    """
+    return Below(
+        host_pages=hello.host_pages,
+        disk=hello.disk,
+        write=write,
+        copy_seconds=1 / hello.copy_rate if hello.copy_rate else 0.0,
+        load_seconds=1 / hello.load_rate if hello.load_rate else 0.0,
+        compute_seconds=page_size / hello.prefill_rate if hello.prefill_rate else math.inf,
+    )

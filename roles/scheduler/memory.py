@@ -52,15 +52,12 @@ class Memory:
 
         At most `reusable` tokens, less than all, are not computed anew. A partly filled page is not reused
         where the copy would not fit: without it the sequence needs no more pages than it has tokens for.
-        None also while a page is on its way from the disk that would be waited for.
         """
         match = self.tree.match(tokens[:reusable], salt)
         whole, end = match.length // self._page_size, reusable // self._page_size
         if not (self.tiers.enabled and end):
             return self._fit(match, (), len(tokens), spare)
         keys = self._last_keys(tokens, salt)
-        if self.tiers.awaited(keys, whole, end):
-            return None
         return self._fit(match, keys[: whole + self.tiers.run(keys, whole, end)], len(tokens), spare)
 
     def occupy(self, placement: Placement) -> Ints:
@@ -79,6 +76,11 @@ class Memory:
         fresh = self.take(placement.fresh)
         self.tiers.promote(promoted, fresh[: len(promoted)])
         return np.concatenate([placement.shared, fresh])
+
+    def awaits(self, tokens: Ints, reusable: int, salt: str = "") -> bool:
+        """Whether the next page that `place` could use is on its way from the disk."""
+        known = self.tree.match(tokens[:reusable], salt).length // self._page_size
+        return self.tiers.awaited(self._last_keys(tokens, salt), known, reusable // self._page_size)
 
     def prefetch(self, tokens: Ints, reusable: int, salt: str = "") -> None:
         """Begin to bring from the disk what `place` could use of it."""

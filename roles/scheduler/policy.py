@@ -19,6 +19,9 @@ from stretto.roles.scheduler.limits import Limits
 from stretto.roles.scheduler.prefixes import Pending, Ranking, keys_of
 from stretto.roles.scheduler.sequence import Sequence, Waiting
 
+_DISK = 0
+"""What parked sequences are filed under: no uid is 0."""
+
 
 class Line:
     """Sequences of one priority. Operations take a binary search and the shift of a list of pointers."""
@@ -134,6 +137,8 @@ class Queue:
         """By priority."""
         self._choices, self._behind = Held(), Held()
         """By their leader; by the one that computes a prefix of theirs."""
+        self._parked = Held()
+        """Those that wait for the disk."""
         self._pending = Pending()
 
     def add(self, sequence: Sequence) -> None:
@@ -169,6 +174,16 @@ class Queue:
         self._behind.add(head, owner.uid)
         return True
 
+    def park(self, head: Sequence) -> None:
+        """The head waits for the disk, in nobody's way, until `unpark`."""
+        self._line(head).remove(head)
+        self._parked.add(head, _DISK)
+
+    def unpark(self) -> None:
+        """The disk has answered: whoever still waits for it is parked again when it comes up."""
+        for sequence in self._parked.release(_DISK):
+            self.add(sequence)
+
     def admit(self, head: Sequence) -> None:
         """The head has been admitted."""
         self.remove(head)
@@ -197,7 +212,7 @@ class Queue:
 
     def remove(self, sequence: Sequence) -> None:
         """It ended while it waited."""
-        if self._choices.remove(sequence) or self._behind.remove(sequence):
+        if any(held.remove(sequence) for held in (self._choices, self._behind, self._parked)):
             return
         if not self._line(sequence).remove(sequence):
             raise AssertionError(f"request {sequence.uid} is not in the queue")
@@ -211,10 +226,11 @@ class Queue:
     def __iter__(self) -> Iterator[Sequence]:
         for priority in sorted(self._lines):
             yield from self._lines[priority]
-        yield from (sequence for sequence, _ in self.held)
+        yield from (sequence for sequence, _ in [*self.held, *self._parked.pairs()])
 
     def __len__(self) -> int:
-        return sum(map(len, self._lines.values())) + len(self._choices) + len(self._behind)
+        parts = [*self._lines.values(), self._choices, self._behind, self._parked]
+        return sum(map(len, parts))
 
     def _line(self, sequence: Sequence) -> Line:
         priority = self._limits.priority_of(sequence.request)

@@ -102,8 +102,8 @@ class Draft:
         self._chunks[-1] = (slot, count, int(samples))
         self._prefilled.append((sequence, goal))
 
-    def plan(self, cold: bool) -> m.Plan:
-        """The message to the executor."""
+    def plan(self, cold: bool, after: int = 0) -> m.Plan:
+        """The message to the executor; `after` is the last move that the step depends on."""
         return m.Plan(
             self.number,
             self._admits,
@@ -114,6 +114,7 @@ class Draft:
             self._decodes.astype(np.int32).tobytes(),
             cold,
             np.array(self._labels, np.int32).tobytes(),
+            after,
         )
 
     def flight(self) -> Flight:

@@ -33,6 +33,10 @@ BACK_RESERVE = 4
 """Under write-back, pages go to disk once less than one in so many host pages is free."""
 
 
+SLOW_DISK_DECAY = 0.9
+"""By so much a disk that is too slow is thought to recover with each request that might have used it."""
+
+
 class DiskMove(NamedTuple):
     """A save or a load that is not answered yet."""
 
@@ -58,6 +62,8 @@ class Tiers:
         self._loading: set[bytes] = set()
         self._loaded: set[bytes] = set()
         """Keys on the host that came from the disk and have not been used since."""
+        self._load_seconds = below.load_seconds
+        """Per page, a running mean."""
         self._shelf: set[bytes] = set()
         """Keys that the file store says it has."""
         self._disk_moves: dict[int, DiskMove] = {}
@@ -75,13 +81,18 @@ class Tiers:
 
     @property
     def busy(self) -> bool:
-        """Whether the disk has yet to answer."""
-        return bool(self._disk_moves)
+        """Whether pages are on their way from the disk."""
+        return bool(self._loading)
 
     @property
     def sizes(self) -> tuple[int, int]:
         """Pages that (the host, the file store) hold."""
         return len(self._host), len(self._shelf)
+
+    def take_counts(self) -> TierCounts:
+        """What happened since the last call."""
+        counts, self.counts = self.counts, TierCounts()
+        return counts
 
     # What a sequence can get from here. `keys` are those of its pages from its first one on.
 
@@ -101,7 +112,7 @@ class Tiers:
 
     def prefetch(self, keys: Sequence[bytes], first: int, end: int) -> None:
         """Begin to load those of the pages [first, end) in a row that only the disk has."""
-        if not (self._shelf and self.below.load_pays):
+        if not self._shelf or not self._load_pays():
             return
         wanted = []
         for key in keys[first : min(end, first + self.below.host_pages // 2)]:
@@ -114,6 +125,13 @@ class Tiers:
         for start in range(0, len(wanted), DISK_BATCH):
             if not self._load(wanted[start : start + DISK_BATCH]):
                 return
+
+    def _load_pays(self) -> bool:
+        """Whether the disk is faster than computing; one that was slow once is tried again later."""
+        pays = self._load_seconds + self.below.copy_seconds < self.below.compute_seconds
+        if not pays:
+            self._load_seconds *= SLOW_DISK_DECAY
+        return pays
 
     def _load(self, keys: list[bytes]) -> bool:
         pages = self._take(len(keys))
@@ -229,14 +247,14 @@ class Tiers:
         self._moves.append(m.Move(self._number, kind, np.array(host, np.int32).tobytes(), pages, keys))
         return self._number
 
-    def moved(self, answer: m.Moved) -> None:
-        """A move is over. Raises RuntimeError for one that was never asked for."""
+    def moved(self, answer: m.Moved) -> bool:
+        """A move is over; whether it was a load. Raises RuntimeError for one that was never asked for."""
         if not 0 < answer.number <= self._number:
             raise RuntimeError(f"the executor answers move {answer.number}, the last one was {self._number}")
         move = self._disk_moves.pop(answer.number, None)
         if move is None:
             self._leaving = {page: n for page, n in self._leaving.items() if n > answer.number}
-            return
+            return False
         for key, page, ok in zip(move.keys, move.pages, answer.ok, strict=True):
             if move.kind == "save":
                 self._saving.remove(key)
@@ -244,6 +262,9 @@ class Tiers:
                     self._shelf.add(key)
             else:
                 self._land(key, page, bool(ok))
+        if move.kind == "load":
+            self._load_seconds += (answer.seconds / len(move.keys) - self._load_seconds) / 4
+        return move.kind == "load"
 
     def _land(self, key: bytes, page: int, ok: bool) -> None:
         """A page was loaded, or could not be."""
