@@ -4,20 +4,22 @@ The supervisor does no work of its own on requests. It owns what must outlive a 
 the board, the listening socket, the run directory. It learns of a death from the process descriptor, of a
 wedge from the heartbeat on the board, and answers both in the same way: fresh rings for the neighbours,
 a fresh process for the role.
+
+    serving ──SIGTERM, POST /drain──▶ draining ──gateways done──▶ ending
+    (a role that dies is replaced in both)          a second signal ends all at once
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -28,16 +30,21 @@ from stretto import __version__
 from stretto.bench.cli import bench_command
 from stretto.bench.plan import plan_command
 from stretto.roles import config as configs
-from stretto.roles import graph
+from stretto.roles import graph, logs, preflight
 from stretto.roles import messages as m
 from stretto.roles.actor import SetupError
-from stretto.roles.child import Child
-from stretto.roles.client.cli import chat_command, generate_command, profile_command, status_command
+from stretto.roles.child import Child, Death
+from stretto.roles.client.cli import chat_command, generate_command, profile_command
+from stretto.roles.client.operating import OPERATIONS
 from stretto.roles.config import Config
 from stretto.roles.janitor import hire_janitor
+from stretto.roles.listening import listen
+from stretto.roles.metrics import Meter
 from stretto.roles.options import config_options
+from stretto.roles.process import Process
+from stretto.roles.replacement import Replacer
 from stretto.roles.resolve import resolve
-from stretto.shm.board import HEARTBEAT, Board, State
+from stretto.shm.board import Board, State
 from stretto.shm.trace import Traces
 
 WATCH_SECONDS = 1.0
@@ -55,89 +62,117 @@ class Supervisor:
         self.config = config
         self._say = say
         self._listen = listen
-        self._run_dir = tempfile.mkdtemp(prefix="stretto-")
+        self._run_dir = preflight.make_run_dir()
         self._janitor = hire_janitor(subprocess.PIPE, self._run_dir, *([config.uds] if config.uds else []))
-        self._board_fd = Board.create(graph.names(config))
-        self._board = Board(self._board_fd)
-        self._trace_fd = Traces.create(graph.names(config))
+        places = graph.places(config)
+        with preflight.needing("shared memory for the board and the rings"):
+            self._board_fd = Board.create(places)
+            self._board = Board(self._board_fd)
+            self._trace_fd = Traces.create(places)
+            self._wiring = graph.Wiring(config)
         self._since = 0
         """Of the recording that runs; 0: none does."""
-        self._wiring = graph.Wiring(config)
-        self._children = {name: Child(name, self._board) for name in graph.names(config)}
-        self._served = False
-        self._stopping = False
+        self._children = {name: Child(name, self._board) for name in places}
+        self._replacer = Replacer(config, self._children, self._spawn, self._end, say)
+        self._served = self._draining = self._ending = False
         self._changed = asyncio.Event()
         self._failure = ""
         self._loop = asyncio.get_running_loop()
+        self._watched = time.monotonic()
 
     # The three verbs outside: launch, wait, shut down.
 
     async def launch(self) -> None:
         """Start every role and wait until all are ready; raises `SetupError` with a dead role's own words."""
-        for child in self._children.values():
+        launched = [self._children[name] for name in graph.names(self.config)]
+        for child in launched:
             self._spawn(child)
         self._watch()
         while not self._served:
             await self._changed.wait()
             self._changed.clear()
-            if self._failure or self._stopping:
+            if self._failure or self._draining:
                 raise SetupError(self._failure)
-            self._served = all(c.state is State.READY for c in self._children.values())
+            self._served = all(c.state is State.READY for c in launched)
 
     async def wait(self) -> str:
         """Serve until told to stop or a role is given up; returns the failure, empty when there is none."""
-        while not (self._stopping or self._failure):
+        while not (self._draining or self._failure):
             await self._changed.wait()
             self._changed.clear()
         return self._failure
 
     def stop(self) -> None:
-        """Ask for an orderly end; a second time: at once."""
-        if self._stopping:
+        """Take nothing new and end when all that lives has ended; a second time: end at once."""
+        if self._draining:
+            self._ending = True
             for child in self._children.values():
                 child.kill()
-        self._stopping = True
+        self._draining = True
+        self._board.set_draining()
         self._changed.set()
 
     async def shut_down(self) -> None:
         """Stop the roles from the door inwards, each by the ladder, and leave nothing behind."""
-        self._stopping = True
+        self._draining = True
+        self._replacer.cancel()
+        grace = 0.0 if self._failure else self.config.grace
+        if grace and (live := self._live_requests()):
+            self._say(f"{live} requests have {grace:g} s to finish; a second signal ends them at once")
+        await self._stop(self._playing("gateway"), grace)
+        self._ending = True
         for spec in reversed(graph.ROLES):
-            await asyncio.gather(*(self._stop(c) for c in self._children.values() if c.role == spec.name))
+            await self._stop(self._playing(spec.name), 0.0)
         self._wiring.close()
         self._listen.close()
         os.close(self._board_fd)
         os.close(self._trace_fd)
         self._janitor.communicate()  # its end of file: it cleans up and exits
 
+    def _playing(self, role: str) -> list[Child]:
+        return [child for child in self._children.values() if child.role == role]
+
+    def _live_requests(self) -> int:
+        gateways = self._playing("gateway")
+        return int(sum(Meter(c.role, self._board.row(c.name)).value("requests_live") for c in gateways))
+
     # A child's life.
 
     def _spawn(self, child: Child) -> None:
+        """Fill the place with its successor, or with a fresh process."""
         wires, fds = self._wiring.of(child.name)
         extras = {"board": self._board_fd, "trace": self._trace_fd}
-        if any(spec.listens for spec in graph.ROLES if spec.name == child.role):
+        if graph.listens(child.role):
             extras["listen"] = self._listen.fileno()
         boot = m.Boot(
             child.role, child.index, configs.encode(self.config), self._run_dir, wires, list(extras)
         )
-        child.spawn(boot, fds + list(extras.values()))
-        assert child.control is not None
-        self._loop.add_reader(child.pidfd, self._on_exit, child)
-        self._loop.add_reader(child.control.fileno(), self._on_message, child)
+        try:
+            process, child.successor = child.successor or Process(child.role), None
+        except OSError as error:
+            self._fail(f"cannot start {child.name}: {preflight.advice(error)}")
+            return
+        child.start(process, boot, fds + list(extras.values()))
+        self._loop.add_reader(process.pidfd, self._on_exit, child)
+        self._loop.add_reader(process.control.fileno(), self._on_message, child)
         if self._since:
             child.send(m.Trace(self._since))
 
     def _on_message(self, child: Child) -> None:
         for message in child.messages():
             match message:
-                case m.Ready(facts):
-                    child.facts, child.state = facts, State.READY
+                case m.Ready(facts) if child.state is State.STARTING:
+                    child.facts, child.state, child.on_trial = facts, State.READY, False
                 case m.Progress(text):
                     self._say(f"{child.name}: {text}")
                 case m.Failed(error):
                     child.error = error
                 case m.Profile(since):
                     self._profile(child, since)
+                case m.Restart(role, index) if not self._draining:
+                    self._replacer.add(role, index)
+                case m.Drain() if not self._draining:
+                    self.stop()
         self._changed.set()
 
     def _profile(self, asker: Child, since: int) -> None:
@@ -148,22 +183,43 @@ class Supervisor:
             child.send(m.Trace(self._since))
 
     def _on_exit(self, child: Child) -> None:
-        assert child.control is not None
-        self._loop.remove_reader(child.pidfd)
-        self._loop.remove_reader(child.control.fileno())
-        booting = child.state is State.STARTING and not self._served
-        how = child.reap()
+        assert child.process is not None
+        self._loop.remove_reader(child.process.pidfd)
+        self._loop.remove_reader(child.process.control.fileno())
+        death = child.reap()
         self._changed.set()
-        if self._stopping or child.state is State.STOPPING:
+        if self._ending or (self._draining and graph.listens(child.role)):
             child.state = State.DOWN
-        elif booting:
+        elif child.state is State.STARTING and not self._served:
             child.state = State.FATAL
-            self._failure = self._failure or f"{child.name} did not start: {how}"
+            self._fail(f"{child.name} did not start: {death.words}")
         else:
-            self._repair(child, how)
+            self._repair(child, death)
 
-    def _repair(self, child: Child, how: str) -> None:
+    def _repair(self, child: Child, death: Death) -> None:
         """Fresh rings for the neighbours, word to those who keep streams, and another process."""
+        try:
+            self._sever(child)
+        except OSError as error:
+            self._fail(f"cannot make new rings for {child.name}: {preflight.advice(error)}")
+            return
+        if child.state is State.RETIRING:
+            child.state = State.DOWN
+        elif child.on_trial:
+            child.state = State.DOWN
+            self._say(f"{child.name} did not start: {death.words}")
+        elif child.successor is not None:
+            self._spawn(child)
+        elif (delay := child.mourn(death)) is None:
+            self._fail(
+                f"{child.name} died {child.deaths} times in a row before it worked; last: {death.words}"
+            )
+        else:
+            self._say(f"{child.name} died ({death.words}); starting it again")
+            self._loop.call_later(delay, self._respawn, child) if delay else self._spawn(child)
+
+    def _sever(self, child: Child) -> None:
+        """Cut a dead process off from the others."""
         for name in self._wiring.replace(child.name):
             wires, fds = self._wiring.of(name, child.name)
             self._children[name].send(m.Rewire(wires), fds)
@@ -171,85 +227,61 @@ class Supervisor:
         for other in self._children.values():
             if other.role in graph.KEEPERS and other is not child:
                 other.send(lost)
-        delay = child.mourn()
-        if delay is None:
-            self._failure = f"{child.name} died {child.deaths} times in a row; last: {how}"
-            return
-        self._say(f"{child.name} died ({how}); starting it again")
-        self._loop.call_later(delay, self._respawn, child)
 
     def _respawn(self, child: Child) -> None:
-        if not self._stopping and child.state is State.BACKOFF:
+        if not self._ending and child.state is State.BACKOFF:
             self._spawn(child)
+
+    def _fail(self, failure: str) -> None:
+        self._failure = self._failure or failure
+        self._changed.set()
 
     def _watch(self) -> None:
         """Kill what is wedged or overdue; its exit is then handled like any other."""
         now = time.monotonic()
+        elapsed, self._watched = min(now - self._watched, 2 * WATCH_SECONDS), now
         for child in self._children.values():
-            if child.state is State.READY:
-                heard = max(self._board.row(child.name)[HEARTBEAT], child.since)
-                if now - heard > self.config.heartbeat_timeout:
-                    self._say(f"{child.name} gave no heartbeat for {now - heard:.0f} s")
-                    child.kill()
-            elif child.state is State.STARTING and now - child.since > self.config.ready_timeout:
-                self._say(f"{child.name} was not ready after {self.config.ready_timeout:.0f} s")
-                child.kill()
-        if not self._stopping:
+            if child.state in (State.READY, State.STARTING):
+                self._look_at(child, child.silent(elapsed), now - child.since)
+        if not self._ending:
             self._loop.call_later(WATCH_SECONDS, self._watch)
 
-    async def _stop(self, child: Child) -> None:
-        """The ladder: ask, SIGTERM, SIGKILL."""
-        if not child.alive:
-            return
-        ready = child.state is State.READY
-        child.state = State.STOPPING
-        child.send(m.Stop(self.config.grace))
-        if ready and await self._gone(child, self.config.grace + TERM_SECONDS):
-            return
-        child.kill(signal.SIGTERM)
-        if not await self._gone(child, TERM_SECONDS):
+    def _look_at(self, child: Child, silent: float, age: float) -> None:
+        if silent > self.config.heartbeat_timeout:
+            self._say(f"{child.name} gave no heartbeat for {silent:.0f} s")
             child.kill()
-            await self._gone(child, None)
+        elif child.state is State.STARTING and age > self.config.ready_timeout:
+            self._say(f"{child.name} was not ready after {self.config.ready_timeout:g} s")
+            child.kill()
 
-    async def _gone(self, child: Child, timeout: float | None) -> bool:
-        """Wait until the child has been reaped, `timeout` seconds at most."""
-        try:
-            await asyncio.wait_for(child.gone.wait(), timeout)
-        except TimeoutError:
-            return False
-        return True
+    # Endings.
+
+    async def _stop(self, children: list[Child], grace: float) -> None:
+        """Stop them all, at the same time."""
+        await asyncio.gather(*(self._end(child, State.STOPPING, grace) for child in children))
+
+    async def _end(self, child: Child, state: State, grace: float) -> None:
+        """The ladder: ask, SIGTERM, SIGKILL. `state` is what the child is in meanwhile."""
+        if (process := child.process) is None:
+            return
+        ready = child.state in (State.READY, State.RETIRING)
+        child.state = state
+        child.send(m.Stop(grace))
+        if ready and await _gone(child, process, grace + TERM_SECONDS):
+            return
+        process.kill(signal.SIGTERM)
+        if not await _gone(child, process, TERM_SECONDS):
+            process.kill()
+            await _gone(child, process, None)
 
 
-def listen(config: Config) -> socket.socket:
-    """Bind the server's socket, before anything is loaded, so that a taken port is known at once."""
+async def _gone(child: Child, process: Process, timeout: float | None) -> bool:
+    """Wait until this process of the child has been reaped, `timeout` seconds at most."""
     try:
-        if config.uds:
-            _clear(Path(config.uds))
-            sock = socket.socket(socket.AF_UNIX)
-            sock.bind(config.uds)
-        else:
-            family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-            sock = socket.socket(family)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind((config.host, config.port))
-    except OSError as error:
-        where = config.uds or f"{config.host}:{config.port}"
-        option = "--uds" if config.uds else "--host or --port"
-        raise SetupError(f"cannot listen on {where}: {error.strerror}; choose another {option}") from error
-    sock.listen(2048)
-    sock.setblocking(False)
-    return sock
-
-
-def _clear(path: Path) -> None:
-    """Remove a socket that nobody serves any more; one that is served, or any other file, stays."""
-    if not path.is_socket():
-        return
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
+        await asyncio.wait_for(child.ended(process), timeout)
+    except TimeoutError:
+        return False
+    return True
 
 
 async def serve(config: Config, ready: Callable[[Config], None], parent_fd: int | None, say: Say) -> None:
@@ -295,9 +327,8 @@ def main() -> None:
 def serve_command(ready_fd: int | None, parent_fd: int | None, **options: Any) -> None:
     """Serve MODEL: a directory, a .gguf file or a hub id; without it, the embedded model."""
     began = time.monotonic()
-
-    def say(line: str) -> None:
-        click.echo(f"stretto: {line}", err=True)
+    logs.set_up("supervisor", "info", options["log_format"])
+    log = logging.getLogger("stretto")
 
     def ready(config: Config) -> None:
         _greet(config, time.monotonic() - began)
@@ -305,11 +336,12 @@ def serve_command(ready_fd: int | None, parent_fd: int | None, **options: Any) -
             os.write(ready_fd, b"ready\n")
 
     try:
-        config = resolve(Config(**options), say)
-        uvloop.run(serve(config, ready, parent_fd, say))
+        preflight.raise_file_limit()
+        config = resolve(Config(**options), log.info)
+        uvloop.run(serve(config, ready, parent_fd, log.info))
     except SetupError as error:
         if str(error):
-            say(str(error))
+            log.error(str(error))
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -332,7 +364,7 @@ def _greet(config: Config, seconds: float) -> None:
 for command in (
     chat_command,
     generate_command,
-    status_command,
+    *OPERATIONS,
     profile_command,
     plan_command,
     bench_command,

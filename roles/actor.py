@@ -18,7 +18,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar
 
@@ -26,6 +25,7 @@ import msgspec
 import uvloop
 
 from stretto.roles import config as configs
+from stretto.roles import logs
 from stretto.roles import messages as m
 from stretto.roles.metrics import Meter
 from stretto.roles.trace import RINGS, Probe, Recorder
@@ -177,6 +177,10 @@ class Role:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
 
+    @classmethod
+    def load(cls, config: configs.Config) -> None:
+        """Import what takes long, for a successor whose predecessor still works."""
+
     async def open(self) -> dict[str, Any]:
         """Load what the role needs. What it returns is shown by `stretto status`."""
         return {}
@@ -257,7 +261,7 @@ def _obey(role: Role, message: m.ToRole, fds: list[int]) -> None:
         case m.Trace(since):
             role.ctx.record(role.probes(), since)
             role.traced(since)
-        case m.Boot():
+        case m.Boot() | m.Load():
             raise RuntimeError("a role boots once")
 
 
@@ -285,24 +289,41 @@ def main() -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the supervisor, which stops us in order
     control = socket.socket(fileno=fd)
-    received = _receive(control)
-    assert received is not None
-    boot, fds = received
-    assert isinstance(boot, m.Boot)
-    _title(boot)
-    config = configs.decode(boot.config)
-    logging.basicConfig(
-        level=config.log_level.upper(), format=f"%(levelname)s {boot.role}.{boot.index} %(message)s"
-    )
     try:
-        module = importlib.import_module(f"stretto.roles.{role}.actor")
-        uvloop.run(_live(getattr(module, role.capitalize()), boot, fds, control))
+        _be(role, control)
         _leave(0)
     except SetupError as error:
         _confess(control, str(error))
     except Exception as error:
-        traceback.print_exc()
+        logging.getLogger(__name__).critical("died of an error that is a bug", exc_info=True)
         _confess(control, f"{type(error).__name__}: {error}")
+
+
+def _be(role: str, control: socket.socket) -> None:
+    """Live the life of a role, from the first message to the last."""
+    message, fds = _first(control)
+    if isinstance(message, m.Load):
+        _title(f"{role}, waiting")
+        _role_class(role).load(configs.decode(message.config))
+        control.send(_encoder.encode(m.Loaded()))
+        message, fds = _first(control)
+    if not isinstance(message, m.Boot):
+        raise RuntimeError(f"a role's life begins with Boot, not with {message}")
+    config = configs.decode(message.config)
+    _title(message.role + (f" {message.index}" if message.index else ""))
+    logs.set_up(f"{message.role}.{message.index}", config.log_level, config.log_format)
+    uvloop.run(_live(_role_class(role), message, fds, control))
+
+
+def _first(control: socket.socket) -> tuple[m.ToRole, list[int]]:
+    received = _receive(control)
+    assert received is not None  # it blocks
+    return received
+
+
+def _role_class(role: str) -> type[Role]:
+    found: type[Role] = getattr(importlib.import_module(f"stretto.roles.{role}.actor"), role.capitalize())
+    return found
 
 
 def _confess(control: socket.socket, error: str) -> None:
@@ -320,10 +341,10 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _title(boot: m.Boot) -> None:
+def _title(name: str) -> None:
     import setproctitle
 
-    setproctitle.setproctitle(f"stretto: {boot.role}" + (f" {boot.index}" if boot.index else ""))
+    setproctitle.setproctitle(f"stretto: {name}")
 
 
 if __name__ == "__main__":

@@ -1,40 +1,49 @@
-"""One child process of the supervisor: its life as a state machine, and the control edge to it.
+"""A place in the role graph and the process that fills it: its life as a state machine.
 
-down ──spawn──▶ starting ──Ready──▶ ready ──stop──▶ stopping ──exit──▶ down
+down ──start──▶ starting ──Ready──▶ ready ──stop──▶ stopping, retiring ──exit──▶ down
                    │                  │
-                   └──exit, wedge─────┴──▶ backoff ──spawn──▶ starting      (too often: fatal)
+                   └──exit, wedge─────┴──▶ backoff ──start──▶ starting      (too often: fatal)
+
+A place is given up only for deaths in a row *without work*: before the process was ready, or at once after.
+Whoever has worked is started again at once, however often it dies.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-
-import msgspec
+from typing import NamedTuple
 
 from stretto.roles import messages as m
-from stretto.roles.actor import MAX_CONTROL_BYTES
-from stretto.shm.board import PID, RESTARTS, STARTED, Board, State
+from stretto.roles.metrics import clear_gauges
+from stretto.roles.process import Process
+from stretto.shm.board import DIED, HEARTBEAT, PID, RESTARTS, STARTED, Board, State
 
+WORKED_SECONDS = 1.5
+"""A process that was ready for so long has worked."""
 MAX_DEATHS = 6
-"""Deaths in a row, none of them after `STABLE_SECONDS` of service, after which a role is given up."""
-STABLE_SECONDS = 30.0
+"""Deaths in a row without work after which a place is given up."""
+STRANGER = 0.25
+"""What a SIGKILL counts that is not ours: memory is short, or somebody tests us by killing all the time."""
 FIRST_DELAY = 0.25
-"""Seconds before the second restart in a row; doubled each time. The first is immediate."""
+"""Seconds before the start after the second such death, doubled each time; after the first there are none."""
+MAX_DELAY = 4.0
 
-_encoder = msgspec.msgpack.Encoder()
-_to_supervisor = msgspec.msgpack.Decoder(m.ToSupervisor)
+
+class Death(NamedTuple):
+    """How a process ended."""
+
+    words: str
+    kind: str
+    """The same with nothing of its own words, which may name files of this machine."""
+    counts: float
+    """As so many deaths without work; 0 where it had worked."""
 
 
 class Child:
-    """A role's process as the supervisor sees it."""
+    """A role's place as the supervisor sees it; `name` is "tokenizer.0"."""
 
     def __init__(self, name: str, board: Board) -> None:
         self.name = name
@@ -45,13 +54,19 @@ class Child:
         """Its own last words."""
         self.since = 0.0
         """When it entered its state, `time.monotonic()`."""
+        self.process: Process | None = None
+        self.successor: Process | None = None
+        """Takes over when `process` has ended."""
+        self.on_trial = False
+        """Its predecessor still serves, so it may fail to start."""
         self.deaths = 0
-        self.gone = asyncio.Event()
-        """Set while there is no process."""
-        self.process: subprocess.Popen[bytes] | None = None
-        self.control: socket.socket | None = None
-        self.pidfd = -1
-        self._board = board
+        """In a row without work."""
+        self._count = 0.0
+        """Those, weighed."""
+        self._silence = 0.0
+        self._beat = 0.0
+        self._board, self._row = board, board.row(name)
+        self._change = asyncio.Event()
         self._state = State.DOWN
         self.state = State.DOWN
 
@@ -61,87 +76,102 @@ class Child:
 
     @state.setter
     def state(self, state: State) -> None:
-        self._state, self.since = state, time.monotonic()
+        self._state, self.since, self._silence = state, time.monotonic(), 0.0
         self._board.set_state(self.name, state)
+        self._change.set()
+
+    async def ended(self, process: Process) -> None:
+        """Wait until this process has been reaped."""
+        while self.process is process:
+            self._change.clear()
+            await self._change.wait()
+
+    async def settled(self) -> None:
+        """Wait while it starts, or waits to."""
+        while self._state in (State.STARTING, State.BACKOFF):
+            self._change.clear()
+            await self._change.wait()
 
     @property
     def alive(self) -> bool:
         """There is a process."""
         return self.process is not None
 
-    def spawn(self, boot: m.Boot, fds: list[int]) -> None:
-        """Start the process: a fresh interpreter, never a fork of this one."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", "stretto.roles.actor", self.role, str(theirs.fileno())]
-        self.process = subprocess.Popen(
-            command,
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            process_group=0,  # Ctrl-C in the terminal is the supervisor's alone
-        )
-        theirs.close()
-        self.gone.clear()
-        ours.setblocking(False)
-        self.control, self.pidfd = ours, os.pidfd_open(self.process.pid)
-        self.error, self.facts = "", {}
+    def start(self, process: Process, boot: m.Boot, fds: list[int]) -> None:
+        """Fill the place with this process, which has not been booted."""
+        self.process, self.error, self.facts = process, "", {}
         self.state = State.STARTING
-        row = self._board.row(self.name)
-        row[PID], row[STARTED] = self.process.pid, self.since
+        self._row[RESTARTS] += bool(self._row[STARTED])
+        self._row[PID], self._row[STARTED] = process.pid, self.since
         self._board.forget(self.name)
-        self.send(boot, fds)
+        process.send(boot, fds)
 
     def send(self, message: m.ToRole, fds: list[int] | None = None) -> None:
-        """Send a control message; a child that does not read is killed, as it is no use any more."""
-        if self.control is None:
-            return
-        try:
-            socket.send_fds(self.control, [_encoder.encode(message)], fds or [])
-        except BlockingIOError:
-            self.kill()
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # it died; its exit is on the way
+        """Send a control message, if there is a process."""
+        if self.process is not None:
+            self.process.send(message, fds)
 
     def messages(self) -> Iterator[m.ToSupervisor]:
-        """What the child has said since the last call."""
-        while self.control is not None:
-            try:
-                data = self.control.recv(MAX_CONTROL_BYTES)
-            except (BlockingIOError, ConnectionResetError):
-                return
-            if not data:
-                return
-            yield _to_supervisor.decode(data)
-
-    def reap(self) -> str:
-        """Collect the dead process; returns how it died, in words."""
-        assert self.process is not None
-        code = self.process.wait()
-        for message in self.messages():
-            if isinstance(message, m.Failed):
-                self.error = message.error
-        if self.control is not None:
-            self.control.close()
-        os.close(self.pidfd)
-        if self.state is State.READY and time.monotonic() - self.since > STABLE_SECONDS:
-            self.deaths = 0
-        self.process = self.control = None
-        self.gone.set()
-        if code < 0:
-            return f"killed by {signal.Signals(-code).name}"
-        return self.error or f"exited with status {code}"
-
-    def mourn(self) -> float | None:
-        """Count a death; returns the seconds to wait before the next start, None when it is given up."""
-        self.deaths += 1
-        self._board.row(self.name)[RESTARTS] += 1
-        if self.deaths >= MAX_DEATHS:
-            self.state = State.FATAL
-            return None
-        self.state = State.BACKOFF
-        return 0.0 if self.deaths == 1 else FIRST_DELAY * 2 ** (self.deaths - 2)
+        """What the process has said since the last call."""
+        return self.process.messages() if self.process is not None else iter(())
 
     def kill(self, sig: signal.Signals = signal.SIGKILL) -> None:
         """Signal the process, if there is one."""
         if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.send_signal(sig)
+            self.process.kill(sig)
+
+    def reap(self) -> Death:
+        """Collect the dead process."""
+        assert self.process is not None
+        for message in self.process.messages():
+            if isinstance(message, m.Failed):
+                self.error = message.error
+        stranger = not self.process.killed
+        code = self.process.reap()
+        worked = self._state is State.READY and time.monotonic() - self.since > WORKED_SECONDS
+        self.process = None
+        self._change.set()
+        clear_gauges(self.role, self._row)
+        if code < 0:
+            how = f"killed by {signal.Signals(-code).name}"
+            weight = STRANGER if stranger and code == -signal.SIGKILL else 1.0
+            return Death(how, how, 0.0 if worked else weight)
+        how = f"exited with status {code}"
+        return Death(self.error or how, _kind(self.error) or how, 0.0 if worked else 1.0)
+
+    def mourn(self, death: Death) -> float | None:
+        """Count a death; returns the seconds to wait before the next start, None when it is given up."""
+        self._row[DIED] = time.monotonic()
+        self._board.set_note(self.name, death.kind)
+        self.state = State.BACKOFF
+        if not death.counts:
+            self.deaths, self._count = 0, 0.0
+            return 0.0
+        self.deaths += 1
+        self._count += death.counts
+        if self._count >= MAX_DEATHS:
+            self.state = State.FATAL
+            return None
+        return 0.0 if self.deaths == 1 else min(FIRST_DELAY * 2 ** (self.deaths - 2), MAX_DELAY)
+
+    def silent(self, elapsed: float) -> float:
+        """Seconds for which the process gave no sign of life; called each `elapsed` seconds.
+
+        Summed over the calls instead of read off the clock: where the supervisor itself was frozen, the
+        processes were silent for no longer than it looked. A booting process has no heartbeat yet, and gives
+        a sign of life as long as no signal has stopped it.
+        """
+        beat = self._row[HEARTBEAT]
+        if self._state is State.STARTING and self.process is not None:
+            alive = not self.process.stopped
+        else:
+            alive = beat != self._beat
+        self._beat = beat
+        self._silence = 0.0 if alive else self._silence + elapsed
+        return self._silence
+
+
+def _kind(error: str) -> str:
+    """The class of an exception."""
+    kind = error.partition(":")[0]
+    return kind if kind.isidentifier() else ""

@@ -104,10 +104,24 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     heartbeat_timeout: Annotated[
         float, Meta(gt=0, description="Seconds without a heartbeat after which a role is replaced.")
     ] = 30.0
-    grace: Annotated[float, Meta(ge=0, description="Seconds that running requests get at shutdown.")] = 5.0
+    request_stall_seconds: Annotated[
+        float,
+        Meta(ge=0, description="Seconds without a token after which a running request is failed; 0: never."),
+    ] = 300.0
+    grace: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="Seconds that running requests get to finish: after SIGTERM, after a drain, or when "
+            "their gateway is replaced. A second signal ends them at once.",
+        ),
+    ] = 25.0
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="How much the roles log.")
     ] = "warning"
+    log_format: Annotated[
+        Literal["text", "json"], Meta(description="Log lines to read, or one JSON object per line.")
+    ] = "text"
 
     # Filled in by the supervisor.
     model_dir: Annotated[str, Meta(description="", extra={"cli": False})] = ""

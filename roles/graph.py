@@ -24,7 +24,7 @@ class RoleSpec(NamedTuple):
     name: str
     count: Callable[[Config], int] = lambda config: 1
     listens: bool = False
-    """It is handed the listening socket."""
+    """It is handed the listening socket, and has a spare place, so that a successor can start beside it."""
 
 
 ROLES = (
@@ -53,6 +53,17 @@ def names(config: Config, role: str | None = None) -> list[str]:
     """Process names, e.g. "gateway.0", in order of launch; of one role, or of all."""
     specs = [spec for spec in ROLES if role in (None, spec.name)]
     return [f"{spec.name}.{i}" for spec in specs for i in range(spec.count(config))]
+
+
+def places(config: Config) -> list[str]:
+    """`names`, and the spare places: rows that a board needs."""
+    spares = [f"{spec.name}.{spec.count(config)}" for spec in ROLES if spec.listens]
+    return names(config) + spares
+
+
+def listens(role: str) -> bool:
+    """Whether processes of this role accept connections."""
+    return any(spec.listens for spec in ROLES if spec.name == role)
 
 
 def rings(config: Config) -> Iterator[tuple[str, str]]:

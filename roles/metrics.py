@@ -33,6 +33,14 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric("requests_failed_total", "counter", "Requests that ended with an error."),
         Metric("requests_cancelled_total", "counter", "Requests whose client left or cancelled."),
         Metric("requests_live", "gauge", "Requests between acceptance and terminal event."),
+        Metric("requests_queued", "gauge", "Requests that have had no event yet."),
+        Metric("tokens_queued", "gauge", "Prompt tokens of those, as estimated before they are tokenized."),
+        Metric("requests_refused_total", "counter", "Requests refused because the queue was full."),
+        Metric(
+            "requests_resubmitted_total", "counter", "Prompts sent again after a death behind the gateway."
+        ),
+        Metric("streams_resumed_total", "counter", "Streams taken up again by a client that came back."),
+        Metric("slow_readers_total", "counter", "Connections cut because their client did not read."),
         Metric("connections_live", "gauge", "Open WebSocket connections."),
         Metric("time_to_first_token_seconds", "histogram", "Arrival to first text (TTFT).", SECONDS),
         Metric("inter_token_latency_seconds", "histogram", "Between streamed events (ITL).", SECONDS),

@@ -15,14 +15,15 @@ from enum import IntEnum
 from stretto.shm import memory
 
 STATE, PID, RESTARTS, HEARTBEAT, STARTED = range(5)
-"""Head cells. HEARTBEAT and STARTED are `time.monotonic()` seconds."""
+DIED = 7
+"""Head cells. HEARTBEAT, STARTED and DIED (of the process before this one) are `time.monotonic()` seconds."""
 CRUMBS = 2
-"""Breadcrumbs of a process: one for its loop, one for a thread beside it. They follow STARTED."""
+"""Breadcrumbs of a process, between STARTED and DIED: one for its loop, one for a thread beside it."""
 HEAD_CELLS = 8
 
 _MAGIC = int.from_bytes(b"stretboa", "little")
 _ROWS, _COLUMNS, _DRAINING = 1, 2, 3
-"""Words of the header, after the magic; names follow, then the cells."""
+"""Words of the header, after the magic; names follow, then notes as long, then the cells."""
 _NAME_BYTES = 64
 
 
@@ -35,6 +36,8 @@ class State(IntEnum):
     BACKOFF = 3
     STOPPING = 4
     FATAL = 5
+    RETIRING = 6
+    """Its successor serves; it finishes what it has."""
 
 
 class Board:
@@ -49,7 +52,7 @@ class Board:
         self.names = [self._name(i) for i in range(rows)]
         """One per row, in order."""
         cells, words = memoryview(self._map).cast("d"), memoryview(self._map).cast("q")
-        first = _NAME_BYTES * (1 + rows) // 8
+        first = _NAME_BYTES * (1 + 2 * rows) // 8
         self._head = words[: _NAME_BYTES // 8]
         starts = {name: first + i * columns for i, name in enumerate(self.names)}
         self._rows = {name: cells[at : at + columns] for name, at in starts.items()}
@@ -67,7 +70,7 @@ class Board:
         names = [name.encode() for name in rows]
         if any(len(name) > _NAME_BYTES for name in names):
             raise ValueError(f"a board's row names must fit into {_NAME_BYTES} bytes: {rows}")
-        fd = memory.create("board", _NAME_BYTES * (1 + len(rows)) + 8 * columns * len(rows))
+        fd = memory.create("board", _NAME_BYTES * (1 + 2 * len(rows)) + 8 * columns * len(rows))
         with memory.attach(fd) as page, memoryview(page) as raw, raw.cast("Q") as words:
             words[0], words[_ROWS], words[_COLUMNS] = _MAGIC, len(rows), columns
             for i, name in enumerate(names, 1):
@@ -77,6 +80,19 @@ class Board:
     def _name(self, row: int) -> str:
         at = (row + 1) * _NAME_BYTES
         return self._map[at : at + _NAME_BYTES].rstrip(b"\0").decode()
+
+    def note(self, name: str) -> str:
+        """What the supervisor noted of a process; for people to read, as it may be caught half written."""
+        at = self._note_at(name)
+        return self._map[at : at + _NAME_BYTES].rstrip(b"\0").decode(errors="replace")
+
+    def set_note(self, name: str, text: str) -> None:
+        """For the supervisor only; what does not fit into 64 bytes is cut off."""
+        at = self._note_at(name)
+        self._map[at : at + _NAME_BYTES] = text.encode()[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0")
+
+    def _note_at(self, name: str) -> int:
+        return _NAME_BYTES * (1 + len(self.names) + self.names.index(name))
 
     def row(self, name: str) -> memoryview[float]:
         """The cells of one process, float64, writable. Raises KeyError for a name that has no row."""
@@ -119,8 +135,10 @@ class Board:
 
     def close(self) -> None:
         """Unmap; rows handed out must not be used afterwards."""
-        for view in (self._head, *self._rows.values(), *self._crumbs.values()):
-            view.release()
+        self._head.release()
+        for row, crumbs in zip(self._rows.values(), self._crumbs.values(), strict=True):
+            row.release()
+            crumbs.release()
         self._rows.clear()
         self._crumbs.clear()
         self._map.close()

@@ -1,4 +1,4 @@
-"""The commands that talk to a server: `stretto chat`, `generate` and `status`."""
+"""The commands that ask a server: `stretto chat`, `generate` and `profile`."""
 
 from __future__ import annotations
 
@@ -57,16 +57,6 @@ def generate_command(
 
     with _reachable(url, uds, model) as (where, socket_path):
         sys.exit(generate(where, prompt, uds=socket_path, raw=raw, **_given(options)))
-
-
-@click.command("status")
-@_url
-@_uds
-def status_command(url: str | None, uds: str | None) -> None:
-    """Show the roles of a running server and a few figures; exit code 0 when all is well."""
-    from stretto.roles.client.status import status
-
-    sys.exit(status(url or DEFAULT_URL, uds=uds))
 
 
 @click.command("profile")

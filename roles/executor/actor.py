@@ -2,12 +2,15 @@
 
     plans ──▶ launch (at most two in flight) ──▶ device ──▶ collect ──▶ results
 
-The loop never waits for the device: a step that lands wakes it.
+The loop never waits for the device: a step that lands wakes it. Moves of KV between tiers begin as soon as
+they come, beside the steps.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -15,12 +18,13 @@ import msgspec
 from stretto.kernels import cache, threads
 from stretto.roles import messages as m
 from stretto.roles.actor import Context, Role, edge
+from stretto.roles.config import Config
 from stretto.roles.trace import Probe, span
 
 SCHEDULER = "scheduler.0"
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_plan = msgspec.msgpack.Decoder(m.Plan).decode
+_decode: Callable[[bytes], m.ToExecutor] = msgspec.msgpack.Decoder(m.ToExecutor).decode
 
 
 class Executor(Role):
@@ -31,14 +35,20 @@ class Executor(Role):
         self._plans: deque[m.Plan] = deque()
         self._introduced = False
 
-    async def open(self) -> dict[str, Any]:
-        config = self.ctx.config
+    @classmethod
+    def load(cls, config: Config) -> None:
+        """Import torch and the kernels, in the environment that this configuration wants."""
         cache.use(config.cache_dir)
         threads.configure(config.threads)
-        from stretto.roles.executor.build import build  # imports torch and the kernels
+        import_module("stretto.roles.executor.build")
+
+    async def open(self) -> dict[str, Any]:
+        config = self.ctx.config
+        self.load(config)
+        from stretto.roles.executor.build import build
 
         built = build(config, self.ctx.wake_from_thread, self._progress)
-        self._runner, self._pages = built.runner, built.pages
+        self._runner, self._pages, self._tiers = built.runner, built.pages, built.tiers
         self._progress("warming up")
         await self._warm_up()
         return {
@@ -50,15 +60,16 @@ class Executor(Role):
         }
 
     def turn(self) -> None:
-        results = self._runner.collect()
+        answers = [*self._runner.collect(), *self._collect_moves()]
         if not self._introduced:
-            if self._runner.in_flight:
-                return  # steps whose scheduler is gone: their results are dropped
-            results = []
+            if self._runner.in_flight or not (self._tiers is None or self._tiers.transfers.idle):
+                return  # steps and moves whose scheduler is gone: their answers are dropped
+            answers = []
             self._introduce()
-        for result in results:
-            self._send(result)
-        self._plans.extend(_decode_plan(data) for data in self.ctx.receiver(SCHEDULER).drain())
+        for answer in answers:
+            self._send(answer)
+        for data in self.ctx.receiver(SCHEDULER).drain():
+            self._take(_decode(data))
         while self._plans and self._runner.ready:
             self._runner.launch(self._plans.popleft())
 
@@ -73,15 +84,43 @@ class Executor(Role):
         if edge_name == edge(self.ctx.name, SCHEDULER):
             self._plans.clear()
             self._introduced = False
+            if self._tiers is not None:
+                self._tiers.transfers.forget()
 
     async def close(self) -> None:
+        if self._tiers is not None:
+            self._tiers.transfers.close()
         self._runner.close()
 
     def _introduce(self) -> None:
         """Forget what came before, and tell the scheduler what there is."""
         self._runner.reset()
-        self._send(m.Hello(pages=self._pages))
+        self._send(self._hello())
+        if self._tiers is not None:
+            self._tiers.transfers.introduce()
         self._introduced = True
+
+    def _hello(self) -> m.Hello:
+        if self._tiers is None:
+            return m.Hello(self._pages)
+        _, host_pages, disk, copy_rate = self._tiers
+        return m.Hello(self._pages, host_pages=host_pages, disk=disk, copy_rate=copy_rate)
+
+    def _take(self, message: m.ToExecutor) -> None:
+        if isinstance(message, m.Plan):
+            self._plans.append(message)
+        elif self._tiers is None:
+            raise RuntimeError(f"move {message.number} to or from memory that there is not")
+        else:
+            self._tiers.transfers.start(message)
+
+    def _collect_moves(self) -> list[m.Moved | m.Shelved]:
+        if self._tiers is None:
+            return []
+        answers = self._tiers.transfers.collect()
+        for name, amount in self._tiers.transfers.take_counts():
+            self.ctx.meter.add(name, amount)
+        return answers
 
     async def _warm_up(self) -> None:
         """One step of one token, so that the first request does not pay for what is done once."""
@@ -91,7 +130,7 @@ class Executor(Role):
         while not self._runner.collect():
             await self.ctx.wait()
 
-    def _send(self, message: m.Hello | m.Result) -> None:
+    def _send(self, message: m.ToSchedulerFromExecutor) -> None:
         self.ctx.sender(SCHEDULER).send(_encode(message))
 
     def _progress(self, text: str) -> None:

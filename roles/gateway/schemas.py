@@ -197,18 +197,29 @@ class Version(Answer):
     version: str
 
 
+class Death(Answer):
+    """How a process ended."""
+
+    cause: str
+    seconds_ago: float
+
+
 class Role(Answer):
     """A process of the server."""
 
     state: str
     heartbeat_age_seconds: float | None
     restarts: int
+    pid: int
+    uptime_seconds: float
+    last_death: Death | None
+    """Of the process before this one."""
 
 
 class Health(Answer):
     """Whether every process is there and alive."""
 
-    status: Literal["ok", "unavailable"]
+    status: Literal["ok", "unavailable", "draining"]
     roles: dict[str, Role]
     missing: list[str] | UnsetType = UNSET
     """Those that are not."""

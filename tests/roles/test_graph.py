@@ -24,6 +24,11 @@ def test_names_follow_the_counts():
     assert graph.names(WIDE, "detokenizer") == ["detokenizer.0", "detokenizer.1", "detokenizer.2"]
 
 
+def test_a_gateway_has_a_spare_place_for_its_successor():
+    assert graph.places(SMALL) == [*graph.names(SMALL), "gateway.1"]
+    assert graph.places(WIDE) == [*graph.names(WIDE), "gateway.2"]
+
+
 def test_every_instance_has_its_own_ring():
     assert Counter(graph.rings(WIDE)) == Counter(
         [("tokenizer.0", "scheduler.0"), ("tokenizer.1", "scheduler.0")]

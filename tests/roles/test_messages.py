@@ -30,6 +30,8 @@ SAMPLES = [
     (m.ToRole, m.PeerLost("tokenizer", 1)),
     (m.ToSupervisor, m.Ready({"pages": 1})),
     (m.ToSupervisor, m.Failed("why")),
+    (m.ToRole, m.Load(b"")),
+    (m.ToSupervisor, m.Loaded()),
     (m.ToSupervisor, m.Drain()),
     (m.ToSupervisor, m.Restart("gateway", 1)),
 ]

@@ -1,6 +1,6 @@
 """Counting on a board row."""
 
-from stretto.roles.metrics import FIRST_CELL, METRICS, SECONDS, Meter, offsets
+from stretto.roles.metrics import FIRST_CELL, METRICS, SECONDS, Meter, clear_gauges, offsets
 
 
 def row() -> memoryview:
@@ -32,3 +32,12 @@ def test_a_histogram_puts_a_value_on_a_bound_into_that_bound() -> None:
     assert list(cells[at : at + 2]) == [1, 1]
     assert cells[at + len(metric.buckets)] == 1
     assert cells[at + len(metric.buckets) + 1] == SECONDS[0] + 0.006 + 1000.0
+
+
+def test_a_process_that_ended_has_no_gauges_but_its_counts() -> None:
+    cells = row()
+    meter = Meter("scheduler", cells)
+    meter.add("steps_total", 5)
+    meter.set("requests_running", 3)
+    clear_gauges("scheduler", cells)
+    assert (meter.value("steps_total"), meter.value("requests_running")) == (5, 0)

@@ -4,7 +4,7 @@ import pytest
 
 from stretto.roles.metrics import FIRST_CELL, METRICS, offsets
 from stretto.shm import board, memory
-from stretto.shm.board import HEARTBEAT, PID, RESTARTS, STARTED, STATE, Board, State
+from stretto.shm.board import DIED, HEARTBEAT, PID, RESTARTS, STARTED, STATE, Board, State
 
 NAMES = ["gateway.0", "scheduler.0", "detokenizer.1"]
 
@@ -50,7 +50,7 @@ def test_rows_do_not_touch_each_other(fd):
 
 
 def test_head_cells_lie_before_the_metrics_and_every_role_fits_into_a_row():
-    assert [STATE, PID, RESTARTS, HEARTBEAT, STARTED] == [0, 1, 2, 3, 4]
+    assert [STATE, PID, RESTARTS, HEARTBEAT, STARTED, DIED] == [0, 1, 2, 3, 4, 7]
     assert board.HEAD_CELLS == FIRST_CELL
     assert max(at + metric.cells for role in METRICS for at, metric in offsets(role).values()) <= 128
 
@@ -71,6 +71,16 @@ def test_what_the_loop_was_at_work_on_is_suspected_before_what_its_thread_was(fd
     view = Board(fd)
     view.crumbs("gateway.0")[0], view.crumbs("gateway.0")[1] = 7, 8
     assert view.suspect("gateway.0") == 7
+
+
+def test_a_note_is_cut_to_its_room_and_touches_nothing_else(fd):
+    view = Board(fd)
+    view.row("gateway.0")[0] = 1.0
+    view.set_note("detokenizer.1", "x" * 100)
+    view.set_note("scheduler.0", "killed by SIGKILL")
+    assert [Board(fd).note(name) for name in NAMES] == ["", "killed by SIGKILL", "x" * 64]
+    assert Board(fd).names == NAMES
+    assert view.row("gateway.0").tolist() == [1.0] + [0.0] * 127
 
 
 def test_everybody_reads_that_the_server_drains(fd):

@@ -1,4 +1,4 @@
-"""Where the server listens; the rest of the supervisor's life is in `tests/e2e/test_life.py`."""
+"""Where the server listens."""
 
 import socket
 
@@ -6,7 +6,7 @@ import pytest
 
 from stretto.roles.actor import SetupError
 from stretto.roles.config import Config
-from stretto.supervisor import listen
+from stretto.roles.listening import listen
 
 
 def test_a_free_port_is_taken_at_once():
