@@ -6,8 +6,11 @@ import torch
 
 from stretto.kernels.apply_controls import cpu, reference
 from stretto.kernels.apply_controls.state import BANS, BIAS, IN_OUTPUT, IN_PROMPT, PENALTIES, State
+from stretto.kernels.late import Late
 
 __all__ = ["BANS", "BIAS", "IN_OUTPUT", "IN_PROMPT", "PENALTIES", "State", "apply_controls"]
+
+gpu = Late("stretto.kernels.apply_controls.triton")
 
 
 def apply_controls(
@@ -15,8 +18,9 @@ def apply_controls(
 ) -> None:
     """Change some rows of the logits in place; each row depends on its own slot alone.
 
-    logits: float32 [n, V], rows may be strided. rows: int64 [c], distinct. slots: int64 [c]. positions: int64
-    [c], the places in their sequences of the tokens that will be sampled.
+    logits: float32 [n, V], rows may be strided. rows: int64 [c], distinct. slots: int64 [c]; on the
+    GPU rows with a slot of -1 are passed over. positions: int64 [c], the places in their sequences of the
+    tokens that will be sampled.
 
     In this order, which is vLLM's: 1. the bias; 2. a ban sets the logit to -inf: bad words, and the ids
     banned before `min_tokens`, of which `position - prompt_length` have come; 3. the logit of a token that
@@ -26,5 +30,7 @@ def apply_controls(
     """
     if cpu.fits(logits, state):
         cpu.apply_controls(logits, rows, slots, positions, state)
+    elif logits.is_cuda:
+        gpu.apply_controls(logits, rows, slots, positions, state)
     else:
         reference.apply_controls(logits, rows, slots, positions, state)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from stretto.kernels.late import Late
 from stretto.kernels.logprobs import cpu, reference
 
 __all__ = ["logprobs"]
+
+gpu = Late("stretto.kernels.logprobs.triton")
 
 
 def logprobs(
@@ -32,5 +35,7 @@ def logprobs(
     """
     if cpu.fits(logits, values, ranks, top_ids, top):
         cpu.logprobs(logits, tokens, values, ranks, top_ids, top)
+    elif logits.is_cuda:
+        gpu.logprobs(logits, tokens, values, ranks, top_ids, top)
     else:
         reference.logprobs(logits, tokens, values, ranks, top_ids, top)

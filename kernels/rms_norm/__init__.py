@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from stretto.kernels.late import Late
 from stretto.kernels.rms_norm import cpu, reference
 
 __all__ = ["rms_norm"]
+
+gpu = Late("stretto.kernels.rms_norm.triton")
 
 
 def rms_norm(
@@ -24,5 +27,7 @@ def rms_norm(
     """
     if cpu.fits(out, x, weight, residual):
         cpu.rms_norm(out, x, weight, eps, residual)
+    elif out.is_cuda:
+        gpu.rms_norm(out, x, weight, eps, residual)
     else:
         reference.rms_norm(out, x, weight, eps, residual)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from stretto.kernels.late import Late
 from stretto.kernels.sample import cpu, reference
 
 __all__ = ["sample"]
+
+gpu = Late("stretto.kernels.sample.triton")
 
 
 def sample(
@@ -44,5 +47,7 @@ def sample(
     """
     if cpu.fits(logits, out):
         cpu.sample(logits, temperature, top_k, top_p, min_p, seeds, positions, out)
+    elif logits.is_cuda:
+        gpu.sample(logits, temperature, top_k, top_p, min_p, seeds, positions, out)
     else:
         reference.sample(logits, temperature, top_k, top_p, min_p, seeds, positions, out)

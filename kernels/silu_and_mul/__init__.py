@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from stretto.kernels.late import Late
 from stretto.kernels.silu_and_mul import cpu, reference
 
 __all__ = ["silu_and_mul"]
+
+gpu = Late("stretto.kernels.silu_and_mul.triton")
 
 
 def silu_and_mul(out: torch.Tensor, gate_up: torch.Tensor) -> None:
@@ -16,5 +19,7 @@ def silu_and_mul(out: torch.Tensor, gate_up: torch.Tensor) -> None:
     """
     if cpu.fits(out, gate_up):
         cpu.silu_and_mul(out, gate_up)
+    elif out.is_cuda:
+        gpu.silu_and_mul(out, gate_up)
     else:
         reference.silu_and_mul(out, gate_up)

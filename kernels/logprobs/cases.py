@@ -1,0 +1,22 @@
+"""What `stretto.kernels.compiled` compiles of this op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+
+from stretto.kernels.logprobs.triton import logprobs
+
+
+def cases(capability: int) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Vocabularies of Llama 2 and 3, and as many alternatives as one may ask for, or none."""
+    for vocabulary in (32000, 128256):
+        for width in (0, 20):
+            yield f"{vocabulary} top {width}", partial(_call, vocabulary, width)
+
+
+def _call(vocabulary: int, width: int) -> None:
+    tokens, ids = torch.empty(2, dtype=torch.int32), torch.empty(2, width, dtype=torch.int32)
+    logprobs(torch.empty(2, vocabulary), tokens, torch.empty(2), tokens, ids, torch.empty(2, width))

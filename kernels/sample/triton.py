@@ -1,0 +1,103 @@
+"""Sampling on the GPU, in five launches: largest logits, buckets, limits, scores by split, the winners.
+
+A row's vocabulary is cut into splits, so that one row alone keeps many multiprocessors at work. Rows without
+filters pass over the second and the third launch.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from stretto.kernels.generation import choose
+from stretto.kernels.rows_triton import finite, largest_kernel, pack, packed_index, row_largest
+from stretto.kernels.sample.filters_triton import BUCKETS, limit_kernel, weigh_kernel
+from stretto.kernels.sample.noise_triton import gumbel, words
+
+CONFIGS = {80: {"split": 2048, "block": 4096, "near": 2048}}
+"""`split`: tokens of a program of 4 warps, 16 a thread. `block`: tokens that a limit's 16 warps look through
+together, and `near`: of those that are close to it; 128 registers a thread are enough."""
+
+
+@triton.jit
+def draw_kernel(
+    logits: tl.tensor,
+    partial: tl.tensor,
+    temperature: tl.tensor,
+    limits: tl.tensor,
+    seeds: tl.tensor,
+    positions: tl.tensor,
+    best: tl.tensor,
+    vocabulary: tl.tensor,
+    stride: tl.tensor,
+    SPLITS: tl.constexpr,
+    SPLIT: tl.constexpr,
+) -> None:
+    """best: int64 [rows, splits], the packed winner of each split."""
+    row, split, splits = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
+    tokens = split * SPLIT + tl.arange(0, SPLIT)
+    keep = tokens < vocabulary
+    score = tl.load(logits + row * stride + tokens, mask=keep, other=float("-inf"))
+    top, heat = row_largest(partial, row, splits, SPLITS), tl.load(temperature + row)
+    if heat != 0:
+        depth = tl.div_rn(top - score, heat + tl.zeros_like(score))
+        near = keep & (depth <= tl.load(limits + row))
+        score = tl.full((SPLIT,), float("-inf"), tl.float32)
+        if tl.sum(near.to(tl.int32)) > 0:
+            bits = words(tl.load(seeds + row), tl.load(positions + row), split * SPLIT, SPLIT)
+            score = tl.where(near, gumbel(bits) - depth, float("-inf"))
+    tl.store(best + row * splits + split, tl.max(pack(score, tokens)))
+
+
+@triton.jit
+def win_kernel(
+    partial: tl.tensor, best: tl.tensor, out: tl.tensor, splits: tl.tensor, SPLITS: tl.constexpr
+) -> None:
+    row, index = tl.program_id(0).to(tl.int64), tl.arange(0, SPLITS)
+    winners = tl.load(best + row * splits + index, mask=index < splits, other=-(2**63))
+    token = packed_index(tl.max(winners))
+    tl.store(out + row, tl.where(finite(row_largest(partial, row, splits, SPLITS)), token, -1))
+
+
+def sample(
+    logits: torch.Tensor,
+    temperature: torch.Tensor,
+    top_k: torch.Tensor,
+    top_p: torch.Tensor,
+    min_p: torch.Tensor,
+    seeds: torch.Tensor,
+    positions: torch.Tensor,
+    out: torch.Tensor,
+) -> None:
+    """See `stretto.kernels.sample.sample`. Logits of a row lie side by side, the other tensors whole."""
+    config = choose(CONFIGS)
+    rows, vocabulary = logits.shape
+    splits = triton.cdiv(vocabulary, config["split"])
+    constants = {"SPLITS": triton.next_power_of_2(splits), "enable_fp_fusion": False}
+    shape, grid = (vocabulary, logits.stride(0)), (rows, splits)
+    partial, limits = logits.new_empty(grid), logits.new_empty(rows)
+    best = torch.empty(grid, dtype=torch.int64, device=logits.device)
+    buckets = torch.zeros(2, rows, BUCKETS, dtype=torch.int64, device=logits.device)
+    scratch = logits.new_empty(rows, vocabulary)
+    filters = temperature, top_k, top_p
+    drawn = temperature, limits, seeds, positions, best
+    largest_kernel[grid](logits, partial, *shape, SPLIT=config["split"])
+    weigh_kernel[grid](logits, partial, *filters, *buckets, *shape, SPLIT=config["split"], **constants)
+    limit_kernel[(rows,)](
+        logits,
+        partial,
+        *filters,
+        min_p,
+        *buckets,
+        scratch,
+        limits,
+        *shape,
+        splits,
+        BLOCK=config["block"],
+        NEAR=config["near"],
+        num_warps=16,
+        **constants,
+    )
+    draw_kernel[grid](logits, partial, *drawn, *shape, SPLIT=config["split"], **constants)
+    win_kernel[(rows,)](partial, best, out, splits, SPLITS=constants["SPLITS"], num_warps=1)
