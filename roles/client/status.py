@@ -1,104 +1,108 @@
-"""What a server says of itself, as a table."""
+"""What a server says of itself, as tables or as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
 from typing import TYPE_CHECKING, Any
 
-from stretto.roles.client.address import DEFAULT_URL, NOTHING_LISTENS, Address, parse
+from stretto.roles.client import snapshot
+from stretto.roles.client.address import DEFAULT_URL, Address, parse
+from stretto.roles.client.snapshot import NoAnswer, Snapshot
 
 if TYPE_CHECKING:
-    import httpx
     from rich.console import Console
 
-SECONDS = 10.0
-"""How long an answer may take."""
 
-Figures = Mapping[str, float]
-"""Metrics by name, summed over processes."""
-
-
-def status(url: str = DEFAULT_URL, *, uds: str | None = None, console: Console | None = None) -> int:
+def status(
+    url: str = DEFAULT_URL, *, uds: str | None = None, as_json: bool = False, console: Console | None = None
+) -> int:
     """Print the roles' health and a few figures; returns 0 if all is well, 1 if not or nothing listens."""
-    import httpx
     from rich.console import Console
 
     console = console or Console(highlight=False)
     where = parse(url, uds)
     try:
-        with _open(where) as http:
-            health = http.get("/health")
-            figures = _figures(http.get("/metrics").text)
-            body = health.json()
-    except httpx.ConnectError:
-        console.print(NOTHING_LISTENS.format(where), markup=False)
+        with snapshot.client(where) as http:
+            seen = snapshot.look(http, where)
+    except NoAnswer as error:
+        console.print(str(error), markup=False)
         return 1
-    except (httpx.HTTPError, ValueError) as error:
-        console.print(f"{where} does not answer as a Stretto server does: {error}", markup=False)
-        return 1
-    console.print(_roles(where, body), _summary(figures))
-    return 0 if health.status_code == httpx.codes.OK else 1
+    if as_json:
+        console.out(json.dumps(described(where, seen), indent=2), highlight=False)
+    else:
+        console.print(roles_table(where, seen), grid(summarize(seen)))
+    return 0 if seen.healthy else 1
 
 
-def _open(where: Address) -> httpx.Client:
-    import httpx
-
-    transport = httpx.HTTPTransport(uds=where.uds) if where.uds else None
-    return httpx.Client(
-        base_url=where.http, transport=transport, timeout=SECONDS, trust_env=not where.is_local
-    )
+def described(where: Address, seen: Snapshot) -> dict[str, Any]:
+    """All that a snapshot holds, for programs to read."""
+    return {"server": str(where), **seen.health, "figures": dict(sorted(seen.figures.items()))}
 
 
-def _figures(exposition: str) -> Figures:
-    from prometheus_client.parser import text_string_to_metric_families
-
-    figures: dict[str, float] = {}
-    for family in text_string_to_metric_families(exposition):
-        for sample in family.samples:
-            figures[sample.name] = figures.get(sample.name, 0.0) + sample.value
-    return figures
-
-
-def _roles(where: Address, health: Mapping[str, Any]) -> Any:
+def roles_table(where: Address, seen: Snapshot) -> Any:
+    """One row for each process."""
     from rich.table import Table
 
-    table = Table("role", "state", "heartbeat", "restarts", title=f"{where}: {health.get('status')}")
-    missing = health.get("missing", ())
-    for name, role in health.get("roles", {}).items():
-        age = role.get("heartbeat_age_seconds")
-        heard = "never" if age is None else f"{age:.1f} s ago"
-        style = "red" if name in missing else None
-        table.add_row(name, role.get("state"), heard, str(role.get("restarts")), style=style)
+    table = Table(
+        "role", "state", "pid", "up", "heartbeat", "restarts", "last death",
+        title=f"{where}: {seen.health.get('status')}",
+    )  # fmt: skip
+    missing = seen.health.get("missing", ())
+    for name, role in seen.roles.items():
+        table.add_row(name, *_cells(role), style="red" if name in missing else None)
     return table
 
 
-def _summary(figures: Figures) -> Any:
+def _cells(role: Any) -> list[str]:
+    age, up, death = role.get("heartbeat_age_seconds"), role.get("uptime_seconds"), role.get("last_death")
+    return [
+        str(role.get("state")),
+        str(role.get("pid", "-")),
+        "-" if up is None else duration(up),
+        "never" if age is None else f"{age:.1f} s ago",
+        str(role.get("restarts")),
+        f"{death['cause']}, {duration(death['seconds_ago'])} ago" if death else "-",
+    ]
+
+
+def duration(seconds: float) -> str:
+    """In the two units that say most: "3 s", "12 min 5 s", "4 h 10 min", "9 d 3 h"."""
+    minutes, s = divmod(int(seconds), 60)
+    hours, min_ = divmod(minutes, 60)
+    days, h = divmod(hours, 24)
+    if days:
+        return f"{days} d {h} h"
+    if hours:
+        return f"{h} h {min_} min"
+    return f"{minutes} min {s} s" if minutes else f"{s} s"
+
+
+def grid(lines: list[tuple[str, str]]) -> Any:
+    """Two columns."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
-    for name, value in summarize(figures):
-        table.add_row(name, value)
+    for line in lines:
+        table.add_row(*line)
     return table
 
 
-def summarize(figures: Figures) -> list[tuple[str, str]]:
+def summarize(seen: Snapshot) -> list[tuple[str, str]]:
     """The figures that tell how busy a server is, in words."""
-
-    def of(name: str) -> float:
-        return figures.get(f"stretto_{name}", 0.0)
-
+    of = seen.of
     idle, busy = of("device_idle_seconds_total"), of("device_busy_seconds_total")
-    cached = _share(of("cached_tokens_total"), of("prompt_tokens_total"))
+    cached = share(of("cached_tokens_total"), of("prompt_tokens_total"))
     tokens = f"{of('prompt_tokens_total'):.0f} prompt ({cached} cached)"
     pages = f"{of('kv_pages_owned'):.0f} in use, {of('kv_pages_cached'):.0f} cached, of {of('kv_pages'):.0f}"
     return [
         ("requests", f"{of('requests_running'):.0f} running, {of('requests_waiting'):.0f} waiting"),
         ("KV pages", pages),
         ("tokens", f"{tokens}, {of('generated_tokens_total'):.0f} generated"),
-        ("device", f"{_share(idle, idle + busy)} idle while there was work"),
-        ("one step ahead", f"{_share(of('steps_ahead_total'), of('steps_followed_total'))} of steps"),
+        ("device", f"{share(idle, idle + busy)} idle while there was work"),
+        ("one step ahead", f"{share(of('steps_ahead_total'), of('steps_followed_total'))} of steps"),
     ]
 
 
-def _share(part: float, whole: float) -> str:
+def share(part: float, whole: float) -> str:
+    """In percent; "-" of nothing."""
     return f"{100 * part / whole:.1f} %" if whole else "-"

@@ -12,11 +12,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from stretto.roles.client.status import status, summarize
+from stretto.roles.client.snapshot import Snapshot
+from stretto.roles.client.status import duration, status, summarize
 
 ROLES = {
     "gateway.0": {"state": "ready", "heartbeat_age_seconds": 0.5, "restarts": 0},
-    "executor.0": {"state": "backoff", "heartbeat_age_seconds": None, "restarts": 2},
+    "executor.0": {
+        "state": "backoff",
+        "heartbeat_age_seconds": None,
+        "restarts": 2,
+        "pid": 4711,
+        "uptime_seconds": 3.2,
+        "last_death": {"cause": "killed by SIGKILL", "seconds_ago": 61.0},
+    },
 }
 METRICS = """\
 # TYPE stretto_requests_running gauge
@@ -60,9 +68,9 @@ def http() -> Iterator[Answers]:
         thread.join()
 
 
-def show(http: Answers) -> tuple[int, str]:
-    console = Console(file=io.StringIO(), width=100)
-    code = status(f"http://127.0.0.1:{http.server_port}", console=console)
+def show(http: Answers, as_json: bool = False) -> tuple[int, str]:
+    console = Console(file=io.StringIO(), width=120)
+    code = status(f"http://127.0.0.1:{http.server_port}", as_json=as_json, console=console)
     return code, console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -82,6 +90,24 @@ def test_an_ill_server_is_a_table_and_one(http: Answers) -> None:
     assert code == 1
     assert ": unavailable" in shown
     assert "backoff" in shown
+    assert "4711" in shown
+    assert "killed by SIGKILL, 1 min 1 s ago" in shown
+
+
+def test_programs_read_json(http: Answers) -> None:
+    code, shown = show(http, as_json=True)
+    told = json.loads(shown)
+    assert code == 0
+    assert told["roles"] == ROLES
+    assert told["figures"]["stretto_requests_running"] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.9, "0 s"), (61, "1 min 1 s"), (3600, "1 h 0 min"), (90000.5, "1 d 1 h")],
+)
+def test_a_duration_is_told_in_two_units(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
 
 
 def test_another_server_is_told_from_ours(http: Answers) -> None:
@@ -109,7 +135,7 @@ def test_figures_are_summarized() -> None:
         "stretto_steps_followed_total": 200.0,
         "stretto_steps_ahead_total": 199.0,
     }
-    assert summarize(figures) == [
+    assert summarize(Snapshot(True, {}, figures, 0.0)) == [
         ("requests", "0 running, 2 waiting"),
         ("KV pages", "3 in use, 4 cached, of 10"),
         ("tokens", "8 prompt (25.0 % cached), 5 generated"),
