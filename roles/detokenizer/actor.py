@@ -32,6 +32,7 @@ class Detokenizer(Role):
         self._zmq = zmq.Context()
         gateways = range(ctx.config.gateways)
         self._gateways = [Outbox(self._zmq, ctx.endpoint("gateway", i)) for i in gateways]
+        self._scheduler.send(_encoder.encode(m.Recall()))
         return {"scheme": type(scheme).__name__}
 
     def turn(self) -> None:
@@ -60,7 +61,9 @@ class Detokenizer(Role):
 
     def rewired(self, edge: str) -> None:
         """The scheduler died: the gateways fail its requests themselves, so they go without a word."""
-        self._core.clear()
+        if edge.endswith(">scheduler.0"):
+            self._core.clear()
+            self._scheduler.send(_encoder.encode(m.Recall()))
 
     async def close(self) -> None:
         """Close the sockets."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,21 +12,29 @@ import msgspec
 
 from stretto.roles import messages as m
 from stretto.roles.actor import Context, Role
+from stretto.roles.scheduler.below import NOTHING_BELOW, below_of
 from stretto.roles.scheduler.core import Core
 from stretto.roles.scheduler.limits import Limits
 from stretto.roles.scheduler.overlap import Overlap
 from stretto.roles.scheduler.probes import PROBES
+from stretto.roles.scheduler.recall import requests_of
+from stretto.roles.scheduler.tiers import Tiers
 from stretto.roles.trace import Probe, span
 
 QUIET_SECONDS = 0.2
 """Idle time before the invariants are verified, so that the next request of a client need not wait for it."""
+
+LOOKS = 8
+"""How often requests that stand still are looked for while they may."""
 
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[m.ToScheduler] = msgspec.msgpack.Decoder(m.ToScheduler)
 _results: msgspec.msgpack.Decoder[m.ToSchedulerFromExecutor] = msgspec.msgpack.Decoder(
     m.ToSchedulerFromExecutor
 )
-_stop_hits: msgspec.msgpack.Decoder[m.StopHit] = msgspec.msgpack.Decoder(m.StopHit)
+_hints: msgspec.msgpack.Decoder[m.ToSchedulerFromDetokenizer] = msgspec.msgpack.Decoder(
+    m.ToSchedulerFromDetokenizer
+)
 
 
 class Scheduler(Role):
@@ -36,8 +45,14 @@ class Scheduler(Role):
         self._core: Core | None = None
         """Made when the first executor says how many pages it has."""
         self._device_ready = False
-        self._early: list[m.ToScheduler] = []
-        """What came before the core was there."""
+        self._held: dict[int, list[m.Held]] = {}
+        """By detokenizer: the streams to go on with, until all have said theirs and the core is there."""
+        self._awaited = set(range(ctx.config.detokenizers))
+        """Detokenizers whose last `Recall` is to come; requests wait for it in their rings."""
+        self._stopped: list[int] = []
+        """Uids that detokenizers want stopped."""
+        self._looked = 0.0
+        """When stalled requests were last looked for."""
         self._overlap = Overlap(ctx.meter)
         self._unverified = False
         self._quiet: asyncio.TimerHandle | None = None
@@ -52,7 +67,7 @@ class Scheduler(Role):
         ctx, self._loop = self.ctx, asyncio.get_running_loop()
         detokenizers = [f"detokenizer.{index}" for index in range(ctx.config.detokenizers)]
         self._tokenizers = [ctx.receiver(f"tokenizer.{index}") for index in range(ctx.config.tokenizers)]
-        self._stops = [ctx.receiver(name) for name in detokenizers]
+        self._hints = [ctx.receiver(name) for name in detokenizers]
         self._readers = [ctx.sender(name) for name in detokenizers]
         self._results, self._plans = ctx.receiver("executor.0"), ctx.sender("executor.0")
         return {"max_seqs": ctx.config.max_seqs, "overlap": ctx.config.overlap}
@@ -61,18 +76,17 @@ class Scheduler(Role):
         """Results first, for they free resources; then all that came in; then plan, send, count."""
         for message in self._drain_results():
             self._on_executor(message)
-        for request in self._drain_requests():
-            self._on_request(request)
+        for index, hint in self._drain_hints():
+            self._on_detokenizer(index, hint)
         core = self._core
-        if core is None:
+        if core is None or self._awaited:
             return
-        core.stop(uid for hit in self._drain_stop_hits() for uid in hit.uids)
-        if core.next_deadline is not None:
-            core.expire(time.monotonic())
+        self._recall(core)
+        self._take_in(core)
+        self._watch_time(core)
         self._plan(core)
         self._deliver(core)
         self._measure(core)
-        self._set_alarm(core.next_deadline)
         if self._quiet_over:
             self._verify(core)
         self._watch_idle(core)
@@ -88,13 +102,22 @@ class Scheduler(Role):
         )
 
     def rewired(self, edge: str) -> None:
-        """A neighbour died; what it held for running requests is replayed or given up."""
+        """A neighbour died; what it held is computed or told again, or comes again from the gateways."""
         writer, reader = edge.split(">")
         role, index = (reader if writer == self.ctx.name else writer).split(".")
         if role == "executor":
             self._device_ready = False  # until its successor says hello
-        elif role == "detokenizer" and self._core is not None:
-            self._core.lose(int(index))
+        elif role == "detokenizer" and writer == self.ctx.name:
+            self._lose_detokenizer(int(index))
+
+    def _lose_detokenizer(self, index: int) -> None:
+        """Its successor is told what lives; what is not recalled yet died with it."""
+        if self._core is not None and not self._awaited:
+            self._recall(self._core)
+            self._core.retell(index)
+        else:
+            self._held.pop(index, None)
+            self._awaited.add(index)
 
     # Messages in.
 
@@ -105,46 +128,82 @@ class Scheduler(Role):
         for ring in self._tokenizers:
             yield from map(_requests.decode, ring.drain())
 
-    def _drain_stop_hits(self) -> Iterator[m.StopHit]:
-        for ring in self._stops:
-            yield from map(_stop_hits.decode, ring.drain())
+    def _drain_hints(self) -> Iterator[tuple[int, m.ToSchedulerFromDetokenizer]]:
+        for index, ring in enumerate(self._hints):
+            for record in ring.drain():
+                yield index, _hints.decode(record)
 
     def _on_executor(self, message: m.ToSchedulerFromExecutor) -> None:
         match message:
-            case m.Hello(pages):
-                self._on_hello(pages)
+            case m.Hello():
+                self._on_hello(message)
+            case m.Moved() if self._core is not None and self._device_ready:
+                self._core.moved(message)
+            case m.Shelved() if self._core is not None and self._device_ready:
+                self._core.shelved(message)
             case m.Result() if self._core is not None and self._device_ready:
                 self._overlap.reported(message.clock)
                 self._core.advance(message)
             case _:
                 raise RuntimeError(f"the executor sent a result before its hello: {message}")
 
-    def _on_hello(self, pages: int) -> None:
+    def _on_hello(self, hello: m.Hello) -> None:
         self._device_ready = True
         self._overlap.restart()
-        self.ctx.meter.set("kv_pages", pages)
+        self.ctx.meter.set("kv_pages", hello.pages)
+        limits = self._limits(hello)
+        self.ctx.meter.set("host_kv_pages", limits.below.host_pages)
         if self._core is not None:
-            self._core.restart(pages)
+            self._core.restart(limits.pages, limits.below)
             return
-        self._core = Core(self._limits(pages))
-        early, self._early = self._early, []
-        for message in early:
-            self._on_request(message)
+        self._core = Core(limits)
 
-    def _on_request(self, message: m.ToScheduler) -> None:
-        if self._core is None:
-            self._early.append(message)
-            return
+    def _on_detokenizer(self, index: int, message: m.ToSchedulerFromDetokenizer) -> None:
+        match message:
+            case m.StopHit(uids):
+                self._stopped += uids
+            case m.Recall(streams, last) if index in self._awaited:
+                self._held.setdefault(index, []).extend(streams)
+                if last:
+                    self._awaited.remove(index)
+
+    def _recall(self, core: Core) -> None:
+        """Go on with what a scheduler before this one had, once."""
+        if self._held:
+            for request, uids in requests_of(held for part in self._held.values() for held in part):
+                self.ctx.at_work(request.uid)
+                core.recall(request, uids)
+            self.ctx.at_work(0)
+            self._held.clear()
+
+    def _take_in(self, core: Core) -> None:
+        """Requests, unless a detokenizer is far behind; and what is of no use any more."""
+        if not self._held_up:
+            for message in self._drain_requests():
+                self._on_request(core, message)
+            self.ctx.at_work(0)
+        if self._stopped:
+            core.stop(self._stopped)
+            self._stopped.clear()
+
+    @property
+    def _held_up(self) -> bool:
+        """A detokenizer has left its ring full: whatever is made now would pile up here."""
+        return any(reader.blocked for reader in self._readers)
+
+    def _on_request(self, core: Core, message: m.ToScheduler) -> None:
+        self.ctx.at_work(message.uid)
         match message:
             case m.Request():
-                self._core.submit([message])
+                core.submit([message])
             case m.Abort(uid):
-                self._core.abort([uid])
+                core.abort([uid])
 
-    def _limits(self, pages: int) -> Limits:
+    def _limits(self, hello: m.Hello) -> Limits:
         config = self.ctx.config
+        below = below_of(hello, config.page_size, config.kv_write) if config.prefix_cache else NOTHING_BELOW
         return Limits(
-            pages=pages,
+            pages=hello.pages,
             page_size=config.page_size,
             max_seqs=config.max_seqs,
             max_batched_tokens=config.max_batched_tokens,
@@ -152,12 +211,20 @@ class Scheduler(Role):
             overlap=config.overlap,
             prefix_cache=config.prefix_cache,
             detokenizers=config.detokenizers,
+            below=below,
         )
 
     # Messages out.
 
     def _plan(self, core: Core) -> None:
-        while self._device_ready and not self._plans.blocked and (plan := core.next_plan()) is not None:
+        if not self._device_ready or self._held_up:
+            return
+        while not self._plans.blocked:
+            plan = core.next_plan()
+            for move in core.take_moves():
+                self._plans.send(_encoder.encode(move))
+            if plan is None:
+                return
             self._overlap.planned(plan)
             self._send(plan)
 
@@ -177,8 +244,37 @@ class Scheduler(Role):
         meter.set("kv_pages_free", free)
         meter.set("kv_pages_cached", cached)
         meter.set("kv_pages_owned", owned)
+        if core.tiers.enabled:
+            self._measure_tiers(core.tiers)
+
+    def _measure_tiers(self, tiers: Tiers) -> None:
+        meter, (on_host, on_disk) = self.ctx.meter, tiers.sizes
+        for name, amount in tiers.take_counts().by_metric():
+            meter.add(name, amount)
+        meter.set("host_kv_pages_cached", on_host)
+        meter.set("disk_kv_pages", on_disk)
 
     # Deadlines.
+
+    def _watch_time(self, core: Core) -> None:
+        """Fail what has run out of time, and what stands still."""
+        seconds = self.ctx.config.request_stall_seconds
+        alarm = core.next_deadline
+        if alarm is not None or (seconds and core.busy):
+            now = time.monotonic()
+            if alarm is not None and alarm <= now:
+                core.expire(now)
+                alarm = core.next_deadline
+            if seconds and core.busy:
+                alarm = min(alarm or math.inf, self._watch_stalls(core, now, seconds))
+        self._set_alarm(alarm)
+
+    def _watch_stalls(self, core: Core, now: float, seconds: float) -> float:
+        """Look now and then; returns when to look again."""
+        if now >= self._looked + seconds / LOOKS:
+            self._looked = now
+            core.fail_stalled(now, seconds)
+        return self._looked + seconds / LOOKS
 
     def _set_alarm(self, at: float | None) -> None:
         """Wake up at this time, `time.monotonic()` seconds, and at no other."""

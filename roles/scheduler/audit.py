@@ -33,6 +33,7 @@ def check_memory(memory: Memory, table: Table, holders: dict[int, Sequence], fli
             used[source] += 1
     pins = Counter(id(node) for sequence in holders.values() if (node := _node(sequence)) is not None)
     memory.pool.check(used, memory.tree.check(pins))
+    memory.tiers.check()
 
 
 def check_writers(table: Table, holders: dict[int, Sequence], page_size: int) -> None:
@@ -74,7 +75,7 @@ def check_slots(
 def check_states(live: dict[int, Sequence], queue: Iterable[Sequence], holders: dict[int, Sequence]) -> None:
     """Queue and slot membership match the states; nobody is lost and nobody is in two places."""
     waiting = {sequence.uid for sequence in queue}
-    held = {sequence.uid for sequence in holders.values() if sequence.uid in live}
+    held = {sequence.uid for sequence in holders.values() if live.get(sequence.uid) is sequence}
     require(not waiting & held, f"requests wait and run: {waiting & held}")
     require(waiting | held == set(live), f"requests are lost: {set(live) ^ (waiting | held)}")
     for uid, sequence in live.items():
@@ -84,10 +85,10 @@ def check_states(live: dict[int, Sequence], queue: Iterable[Sequence], holders: 
         require(not isinstance(state, Retiring) or state.retracted, f"request {uid} retires and lives")
 
 
-def check_followers(live: dict[int, Sequence], held: list[Sequence]) -> None:
+def check_followers(live: dict[int, Sequence], held: Iterable[tuple[Sequence, int]]) -> None:
     """Who waits for a leader has one, which will publish its prompt."""
-    for sequence in held:
-        leader = live.get(sequence.request.leader or 0)
+    for sequence, uid in held:
+        leader = live.get(uid)
         require(
             leader is not None and not leader.published,
             f"request {sequence.uid} waits for no leader: {leader}",

@@ -8,8 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from stretto.roles.scheduler import audit
-from stretto.roles.scheduler.limits import Limits
+from stretto.roles.scheduler.limits import Limits, pages_for
 from stretto.roles.scheduler.memory import Memory, Placement
+from stretto.roles.scheduler.pages import Ints
+from stretto.roles.scheduler.ratio import NewTokenRatio, expected_tokens
 from stretto.roles.scheduler.sequence import Decode, Gone, Prefill, Retiring, Sequence, Waiting
 from stretto.roles.scheduler.step import Draft, Flight
 from stretto.roles.scheduler.table import Slots, Table
@@ -27,6 +29,7 @@ class Batch:
         self.table = Table(limits)
         self.flights: deque[Flight] = deque()
         """Steps in flight, oldest first."""
+        self.ratio = NewTokenRatio()
         self.landed = 0
         """Number of the last step that reported."""
         self.holders: dict[int, Sequence] = {}
@@ -44,6 +47,7 @@ class Batch:
 
     def draft(self) -> Draft:
         """The next step, with a token for each decoding sequence and chunks of the prompts under way."""
+        self.ratio.sink()
         draft = Draft(self.landed + len(self.flights) + 1, self._limits.max_batched_tokens)
         self._plan_decodes(draft)
         for sequence in list(self._prefills.values()):
@@ -77,10 +81,44 @@ class Batch:
         assert isinstance(sequence.state, Waiting)
         if not self._free_slots:
             return None
-        # Each running sequence may soon need a page; admitting into those pages would end in retractions.
         tokens = sequence.state.tokens
-        reusable = sequence.reusable(len(tokens)) if self._reuses(sequence) else 0
-        return self.memory.place(tokens, reusable, len(self.holders), sequence.request.cache_salt)
+        reusable, spare = self._reusable(sequence, len(tokens)), self._spare(sequence, len(tokens))
+        return self.memory.place(tokens, reusable, spare, sequence.request.cache_salt)
+
+    def _spare(self, sequence: Sequence, tokens: int) -> int:
+        """Pages that running sequences are expected to need, this one among them; whoever is alone may have
+        them all."""
+        if not self.holders:
+            return 0
+        ratio, size = self.ratio.value, self._limits.page_size
+        goal = tokens + int(expected_tokens(np.array(sequence.limit - tokens), ratio))
+        return self.table.growth(ratio) + pages_for(goal, size) - pages_for(tokens, size)
+
+    def known(self, sequence: Sequence) -> int:
+        """Tokens of a waiting sequence that the prefix tree has."""
+        assert isinstance(sequence.state, Waiting)
+        tokens = sequence.state.tokens[: self._reusable(sequence, len(sequence.state.tokens))]
+        return self.memory.tree.match(tokens, sequence.request.cache_salt).length
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no slot for another sequence."""
+        return not self._free_slots
+
+    def prefetch(self, sequence: Sequence) -> None:
+        """Begin to bring what a waiting sequence can use from the disk."""
+        if self.memory.tiers.enabled:
+            assert isinstance(sequence.state, Waiting)
+            tokens, salt = sequence.state.tokens, sequence.request.cache_salt
+            self.memory.prefetch(tokens, self._reusable(sequence, len(tokens)), salt)
+
+    def awaits(self, sequence: Sequence) -> bool:
+        """Whether what a waiting sequence needs next is on its way from the disk."""
+        if not self.memory.tiers.busy:
+            return False
+        assert isinstance(sequence.state, Waiting)
+        tokens, salt = sequence.state.tokens, sequence.request.cache_salt
+        return self.memory.awaits(tokens, self._reusable(sequence, len(tokens)), salt)
 
     def admit(self, sequence: Sequence, placement: Placement, draft: Draft) -> None:
         """Give a waiting sequence a slot, and the draft the first chunk of its prompt."""
@@ -152,6 +190,9 @@ class Batch:
             tokens, pages = table.history[state.slot, :goal], table.pages_of(state.slot)
             state.node = self.memory.repin(state.node, tokens, pages, sequence.request.cache_salt)
 
+    def _reusable(self, sequence: Sequence, tokens: int) -> int:
+        return sequence.reusable(tokens) if self._reuses(sequence) else 0
+
     def _reuses(self, sequence: Sequence) -> bool:
         """Whether the sequence takes from the prefix tree and gives to it."""
         return self._limits.prefix_cache or sequence.shares
@@ -172,17 +213,45 @@ class Batch:
         else:
             self._retire(sequence, state, retracted=False)
 
+    def put_off(self, sequence: Sequence) -> None:
+        """Take a sequence out of planning; it is put back when its last step has landed."""
+        state = sequence.state
+        if isinstance(state, Prefill | Decode):
+            self._retire(sequence, state, retracted=True)
+
+    def tokens_of(self, sequence: Sequence) -> Ints:
+        """Prompt and output of a sequence that lives, as far as they are known; a copy."""
+        state = sequence.state
+        if isinstance(state, Waiting):
+            return state.tokens
+        assert isinstance(state, Prefill | Decode | Retiring)
+        return self.table.tokens_of(state.slot).copy()
+
     def _retract(self) -> bool:
-        """Take the youngest of lowest rank out of planning; False when pages come back without that."""
+        """Take a sequence out of planning; False when pages come back without that."""
         if self._retiring or any(flight.held for flight in self.flights):
             return False
-        youngest = max(self.holders.values(), key=lambda sequence: (sequence.request.priority, sequence.age))
-        state = youngest.state
-        assert isinstance(state, Prefill | Decode)
+        victim = min(self.holders.values(), key=self._loss)
         if len(self.holders) == 1:
-            raise AssertionError(f"request {youngest.uid} runs alone and lacks a page")
-        self._retire(youngest, state, retracted=True)
+            raise AssertionError(f"request {victim.uid} runs alone and lacks a page")
+        self.ratio.jump(*self.table.outputs(), len(self.holders))
+        victim.retractions += 1
+        self.put_off(victim)
         return True
+
+    def _loss(self, sequence: Sequence) -> tuple[int, int, int, int]:
+        """What a retraction costs, for comparison: who has suffered it least, then who has least computed
+        that no other sequence holds, then who is youngest; the lowest priority before all that.
+
+        Nothing starves of it: each retraction is followed by a token for somebody, and tokens are kept.
+        """
+        state, table = sequence.state, self.table
+        assert isinstance(state, Prefill | Decode)
+        computed = table.pages_of(state.slot)[
+            : pages_for(int(table.length[state.slot]), self._limits.page_size)
+        ]
+        lost = self.memory.pool.alone(computed)
+        return -int(table.priority[state.slot]), sequence.retractions, lost, -sequence.age
 
     def _retire(self, sequence: Sequence, state: Prefill | Decode, retracted: bool) -> None:
         """Plan nothing more for a sequence; release it when its last step has landed."""
@@ -203,7 +272,8 @@ class Batch:
         pages = table.pages_of(state.slot)
         self.memory.tree.unpin(state.node)
         if self._reuses(sequence):
-            self.memory.keep(table.kept_of(state.slot), pages, sequence.request.cache_salt)
+            salt = sequence.request.cache_salt
+            self.memory.keep(table.kept_of(state.slot), pages, salt, returns=state.retracted)
         self.memory.release(pages)
         sequence.state = Waiting(table.tokens_of(state.slot).copy()) if state.retracted else Gone()
         table.vacate(state.slot)

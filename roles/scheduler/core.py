@@ -14,17 +14,22 @@ Steady decode is arithmetic on the columns of `table.Table`; Python touches only
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from stretto.roles import messages as m
 from stretto.roles.scheduler import audit
+from stretto.roles.scheduler.below import NOTHING_BELOW, Below
 from stretto.roles.scheduler.counts import Counts
 from stretto.roles.scheduler.digest import Digest
 from stretto.roles.scheduler.limits import Limits
+from stretto.roles.scheduler.recall import untold
 from stretto.roles.scheduler.requests import Requests
+from stretto.roles.scheduler.revival import Revival
+from stretto.roles.scheduler.stalls import Stalls, stalled
 from stretto.roles.scheduler.step import Flight
+from stretto.roles.scheduler.tiers import Tiers
 
 
 class Core:
@@ -39,6 +44,8 @@ class Core:
     def __init__(self, limits: Limits) -> None:
         self._requests = Requests(limits)
         self._digest = Digest(self._requests)
+        self._revival = Revival(self._requests)
+        self._stalls = Stalls()
         self._cold = True
 
     # What a caller may ask.
@@ -70,6 +77,11 @@ class Core:
         return pool.free, pool.cached, pool.owned
 
     @property
+    def tiers(self) -> Tiers:
+        """What lies below the device; to be read."""
+        return self._requests.batch.memory.tiers
+
+    @property
     def next_deadline(self) -> float | None:
         """When to call `expire`, `time.monotonic()` seconds; None while nothing has a deadline."""
         return self._requests.deadlines.next
@@ -84,7 +96,7 @@ class Core:
     def submit(self, requests: Iterable[m.Request]) -> None:
         """Queue requests; one that can never fit ends at once."""
         for request in requests:
-            self._requests.submit(request)
+            self._requests.submit(untold(request))
 
     def abort(self, uids: Iterable[int]) -> None:
         """End requests wherever they are, with `End`; uids that do not live are ignored."""
@@ -104,9 +116,29 @@ class Core:
             self._requests.expire(uid)
         self._settle()
 
-    def lose(self, detokenizer: int) -> None:
-        """Stop every request whose tokens go to this detokenizer: it died, and the gateways know."""
-        self._requests.lose(detokenizer)
+    def recall(self, request: m.Request, choices: Sequence[int]) -> None:
+        """Go on with a request of a scheduler that died, after the tokens in `generated`.
+
+        `choices`: those of its uids that live. Whoever keeps log-probabilities has those of these tokens.
+        """
+        self._requests.submit(request, choices)
+        self._settle()
+
+    def retell(self, detokenizer: int) -> None:
+        """A detokenizer died: tell its successor what lives, and all tokens so far.
+
+        Log-probabilities are not kept: requests that want them are computed again from the beginning.
+        """
+        self._revival.detokenizer(detokenizer)
+        self._settle()
+
+    def fail_stalled(self, now: float, seconds: float) -> None:
+        """Fail requests that run and have gained nothing for so many seconds although steps reported.
+
+        Exact to the time between two calls.
+        """
+        for sequence in self._stalls.look(self._requests.batch, now, seconds):
+            self._requests.fail(sequence, stalled(seconds))
         self._settle()
 
     def next_plan(self) -> m.Plan | None:
@@ -118,10 +150,23 @@ class Core:
         self._requests.admit(draft)
         if not draft:
             return None
-        plan = draft.plan(self._cold)
+        plan = draft.plan(self._cold, batch.memory.tiers.take_after())
         self._cold = False
         batch.launch(draft)
         return plan
+
+    def take_moves(self) -> list[m.Move]:
+        """What is to be moved between the tiers: to be sent before the plan that was made last."""
+        return self._requests.batch.memory.tiers.take_moves()
+
+    def moved(self, answer: m.Moved) -> None:
+        """Digest the outcome of a move."""
+        if self._requests.batch.memory.tiers.moved(answer):
+            self._requests.queue.unpark()
+
+    def shelved(self, news: m.Shelved) -> None:
+        """Learn what the file store has gained and lost."""
+        self._requests.batch.memory.tiers.shelved(news)
 
     def advance(self, result: m.Result) -> None:
         """Digest the outcome of the oldest plan in flight."""
@@ -140,14 +185,15 @@ class Core:
         self._requests.release_followers(flight)
         self._settle()
 
-    def restart(self, pages: int) -> None:
-        """Go on with an empty device of so many pages, which counts its steps from 1 again.
+    def restart(self, pages: int, below: Below = NOTHING_BELOW) -> None:
+        """Go on with an empty device of so many pages and with what lies below it; steps and moves count from
+        1 again.
 
         Running sequences are queued again with what they have generated, so that their streams go on with
-        the tokens they would have had. Those that were running at `requests.MAX_DEATHS` losses end with an
-        error, and so do those that no longer fit.
+        the tokens they would have had. One that is found guilty of killing the device (`suspects`) ends with
+        an error, and so do those that no longer fit.
         """
-        self._requests.replay(pages)
+        self._revival.device(pages, below)
         self._cold = True
         self._settle()
 

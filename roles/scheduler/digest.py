@@ -55,6 +55,9 @@ class Digest:
             return
         told = scores.of_tokens(logprobs, flight.sampling, slots, table.uid) if logprobs else []
         self._requests.tell_tokens(table.uid[slots], tokens, table.append_tokens(slots, tokens), told)
+        if self._requests.suspects:
+            for slot in slots.tolist():
+                self._requests.clear(holders[slot], int(table.known[slot]))
         stopped = table.stopped(slots, tokens)
         ended = stopped | (table.known[slots] >= table.limit[slots])
         for row in np.flatnonzero(ended).tolist():

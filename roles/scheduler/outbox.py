@@ -41,7 +41,8 @@ class Outbox:
 
     def open(self, message: m.Open) -> None:
         """Announce a request."""
-        self._room(len(message.output.prompt_ids)).opens.append(message)
+        size = len(message.output.prompt_ids) + len(message.request) + len(message.generated)
+        self._room(size).opens.append(message)
 
     def score(self, message: m.PromptLogprobs) -> None:
         """Log-probabilities of a part of a prompt."""

@@ -48,6 +48,10 @@ class Pool:
         """How many of these, none of them free, only the tree keeps."""
         return len(pages) - int(np.count_nonzero(self._used[pages]))
 
+    def alone(self, pages: Ints) -> int:
+        """How many of these have one user only."""
+        return int(np.count_nonzero(self._used[pages] == 1))
+
     def drop(self, pages: Ints) -> None:
         """One user less."""
         self._used[pages] -= 1

@@ -55,7 +55,7 @@ class Pending:
 class Ranking:
     """Waiting sequences by the length of their known prefix, in blocks, then by age.
 
-    What the tree learns raises only those that wait for just that key, so a publication costs what it changes.
+    What the tree learns raises only those that wait for just that key: a publication costs what it changes.
     What it forgets is noticed when the sequence comes up. `known` tells how many blocks the tree has now.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence as Several
 
 import msgspec
 import numpy as np
@@ -15,13 +15,14 @@ from stretto.roles.scheduler.limits import Limits
 from stretto.roles.scheduler.outbox import Outbox
 from stretto.roles.scheduler.pages import Ints
 from stretto.roles.scheduler.policy import Queue
+from stretto.roles.scheduler.recall import kept, known_output
 from stretto.roles.scheduler.searches import Search, Searches, choices_of, output_of, report
 from stretto.roles.scheduler.sequence import Gone, Sequence, Waiting
 from stretto.roles.scheduler.step import Draft, Flight
+from stretto.roles.scheduler.suspects import Suspects
 from stretto.roles.scheduler.table import Slots
 
-MAX_DEATHS = 2
-"""A request that was running at this many losses of the device is suspected of causing them, and fails."""
+_NOTHING = np.empty(0, np.int32)
 
 
 class Requests:
@@ -34,13 +35,15 @@ class Requests:
         self.searches = Searches()
         self.deadlines = Deadlines()
         self.outbox = Outbox(limits.detokenizers)
+        self.suspects = Suspects()
         self._submitted = 0
-        self._renew(limits)
+        self.renew(limits)
 
-    def _renew(self, limits: Limits) -> None:
+    def renew(self, limits: Limits) -> None:
+        """Start with an empty batch and an empty queue."""
         self.limits = limits
-        self.queue = Queue()
         self.batch = Batch(limits, put_back=self._put_back)
+        self.queue = Queue(limits, self.batch.known)
 
     def lives(self, sequence: Sequence) -> bool:
         """Whether it has not ended."""
@@ -48,57 +51,94 @@ class Requests:
 
     # In.
 
-    def submit(self, request: m.Request) -> None:
-        """Queue a request; one that can never fit ends at once, one that lives already is ignored."""
-        choices, prompt_tokens = choices_of(request), len(request.prompt_ids) // 4
-        if any(self._find(uid) is not None for uid in choices):
+    def submit(self, request: m.Request, choices: Several[int] | None = None) -> None:
+        """Queue a request, or `choices` of it; what can never fit ends at once, what lives is ignored."""
+        choices = choices_of(request) if choices is None else choices
+        news = [uid for uid in choices if self._find(uid) is None]
+        if not news:
             return
+        prompt_tokens = len(request.prompt_ids) // 4
         fault = self.limits.refusal(prompt_tokens, request.max_tokens)
-        for uid in choices:
-            self.outbox.open(m.Open(uid, prompt_tokens, output_of(request, uid)))
+        room = self.limits.end_of(prompt_tokens, request.max_tokens) - prompt_tokens
+        known = known_output(request, room) if request.generated else _NOTHING
+        if request.generated:
+            request = msgspec.structs.replace(request, generated=b"")
+        for uid in news:
+            self.announce(request, uid, known)
             if fault is not None:
                 self.outbox.end(m.End(uid, "error", fault=fault))
-            elif request.deadline is not None:
-                self.deadlines.add(uid, request.deadline)
         if fault is None:
-            self._start(request)
+            self._start(request, news, known)
 
-    def _start(self, request: m.Request) -> None:
-        tokens = np.frombuffer(request.prompt_ids, np.int32)
-        limit, age = self.limits.end_of(len(tokens), request.max_tokens), self._submitted
+    def announce(self, request: m.Request, uid: int, known: Ints = _NOTHING) -> None:
+        """Tell a reader what comes, and the tokens that are known already."""
+        prompt_tokens, output = len(request.prompt_ids) // 4, output_of(request, uid)
+        self.outbox.open(m.Open(uid, prompt_tokens, output, kept(request), known.tobytes()))
+
+    def _start(self, request: m.Request, choices: Several[int], known: Ints) -> None:
+        age = self._submitted
         self._submitted += 1
         if request.beams is not None:
-            search = Search(request, request.beams, limit - len(tokens), age)
-            self.searches.begin(search)
-            self._step(search)
-        else:
-            self._wait(Sequence(request, age, limit, Waiting(tokens)))
+            self._search(request, request.beams, choices, age)
+            return
+        self._watch(request, choices)
+        prompt = np.frombuffer(request.prompt_ids, np.int32)
+        limit = self.limits.end_of(len(prompt), request.max_tokens)
+        tokens = np.concatenate([prompt, known]) if len(known) else prompt
+        sequence = Sequence(request, age, limit, Waiting(tokens))
+        if len(known):
+            sequence.scored = len(prompt)  # they come before the first token
+        self._wait(sequence)
+
+    def _watch(self, request: m.Request, choices: Several[int]) -> None:
+        if request.deadline is not None:
+            for uid in choices:
+                self.deadlines.add(uid, request.deadline)
+
+    def restart(self, sequence: Sequence) -> None:
+        """Compute a sequence again from its prompt's first token on."""
+        self._leave(sequence)
+        self._watch(sequence.request, [sequence.uid])
+        tokens = np.frombuffer(sequence.request.prompt_ids, np.int32)
+        fresh = Sequence(sequence.request, sequence.age, sequence.limit, Waiting(tokens), sequence.cached)
+        fresh.shares = sequence.shares
+        self._wait(fresh)
 
     def _wait(self, sequence: Sequence) -> None:
         self.live[sequence.uid] = sequence
-        self._enqueue(sequence)
+        self.enqueue(sequence)
 
-    def _enqueue(self, sequence: Sequence) -> None:
+    def enqueue(self, sequence: Sequence) -> None:
         """Let a sequence wait for its turn, or for its leader's prompt."""
         uid = sequence.request.leader
         leader = None if uid is None else self.live.get(uid)
         if leader is None or leader.published:
+            self.batch.prefetch(sequence)
             self.queue.add(sequence)
         else:
             leader.shares = sequence.shares = True
-            self.queue.hold(sequence)
+            self.queue.hold(sequence, leader.uid)
 
     def _put_back(self, sequence: Sequence) -> None:
         self.counts.retractions += 1
-        self._enqueue(sequence)
+        self.queue.interrupt(sequence)
+        self.enqueue(sequence)
 
     def admit(self, draft: Draft) -> None:
         """Start waiting sequences, in the queue's order, as far as budget, slots and pages go."""
-        while draft.open and (head := self.queue.head()) is not None:
+        if self.suspects:
+            self._admit_suspect(draft)
+            return
+        while draft.open and not self.batch.full and (head := self.queue.head()) is not None:
+            if self.queue.step_aside(head):
+                continue
+            if self.batch.awaits(head):
+                self.queue.park(head)
+                continue
             placement = self.batch.place(head)
             if placement is None:
                 return
-            self.queue.remove(head)
+            self.queue.admit(head)
             self.batch.admit(head, placement, draft)
             if head.cached is None:
                 head.cached = placement.length
@@ -110,7 +150,7 @@ class Requests:
         """Let those wait like anyone that waited for a prompt which is there now."""
         for sequence, _ in flight.prefilled:
             if sequence.published:
-                self.queue.release(sequence.uid)
+                self.queue.publish(sequence)
 
     # What comes of them.
 
@@ -129,6 +169,20 @@ class Requests:
         if uid is not None:
             self.outbox.score(msgspec.structs.replace(part, uid=uid))
 
+    # Suspects.
+
+    def _admit_suspect(self, draft: Draft) -> None:
+        """Nobody runs beside a suspect."""
+        if self.batch.holders or (placement := self.batch.place(suspect := self.suspects.first())) is None:
+            return
+        self.queue.remove(suspect)
+        self.batch.admit(suspect, placement, draft)
+
+    def clear(self, sequence: Sequence, tokens: int) -> None:
+        """A suspect has so many tokens now; once that clears it, it lets the others run."""
+        if self.suspects.cleared(sequence, tokens):
+            self.batch.put_off(sequence)
+
     # Beam searches.
 
     def carry_on(self) -> None:
@@ -143,6 +197,30 @@ class Requests:
                     self._forget(search, uid)
             else:
                 self._step(search)
+
+    def _search(self, request: m.Request, beams: m.Beams, choices: Several[int], age: int) -> None:
+        """Begin a search; choices that were lost join the one that goes on with the others."""
+        self._watch(request, choices)
+        search = next((found for uid in choices_of(request) if (found := self.searches.of(uid))), None)
+        if search is None:
+            prompt_tokens = len(request.prompt_ids) // 4
+            room = self.limits.end_of(prompt_tokens, request.max_tokens) - prompt_tokens
+            search = Search(request, beams, room, age)
+            search.choices = sorted(choices)
+            self.searches.begin(search)
+            self._step(search)
+            return
+        self.searches.join(search, choices)
+        if request.uid in choices and request.sampling.prompt_logprobs is not None:
+            self.restart_search(search)
+
+    def restart_search(self, search: Search) -> None:
+        """Begin a search again, for those of its choices that live."""
+        choices = list(search.choices)
+        for uid in choices:
+            self._forget(search, uid)
+        assert search.request.beams is not None
+        self._search(search.request, search.request.beams, choices, search.age)
 
     def _step(self, search: Search) -> None:
         prompt, salt = search.request.prompt_ids, search.request.cache_salt
@@ -184,11 +262,9 @@ class Requests:
     def _find(self, uid: int) -> Sequence | Search | None:
         return self.live.get(uid) or self.searches.of(uid)
 
-    def lose(self, detokenizer: int) -> None:
-        """Stop all whose tokens go to this detokenizer, silently."""
-        for uid in [*self.live, *self.searches.choices]:
-            if uid >= 0 and uid % self.limits.detokenizers == detokenizer:
-                self.cut(uid, None)
+    def reader(self, uid: int) -> int:
+        """The detokenizer that its tokens go to."""
+        return uid % self.limits.detokenizers
 
     def fail(self, sequence: Sequence, fault: m.Fault) -> None:
         """End a sequence with an error."""
@@ -211,48 +287,12 @@ class Requests:
     def _leave(self, sequence: Sequence) -> None:
         """The sequence no longer lives; its slot and pages are freed as soon as they can be."""
         del self.live[sequence.uid]
+        self.suspects.forget(sequence)
         self.deadlines.remove(sequence.uid)
-        self.queue.release(sequence.uid)
+        self.queue.release(sequence)
         match sequence.state:
             case Waiting():
                 self.queue.remove(sequence)
                 sequence.state = Gone()
             case _:
                 self.batch.dismiss(sequence)
-
-    # The device is lost.
-
-    def replay(self, pages: int) -> None:
-        """Queue what was running again, for an empty device of so many pages; see `Core.restart`."""
-        survivors = self.batch.abandon()
-        for sequence in survivors:
-            sequence.deaths += 1
-        waiting = [*survivors, *self.queue]
-        self._renew(replace(self.limits, pages=pages))
-        for sequence in waiting:
-            sequence.published = False
-        for sequence in waiting:
-            self._enqueue(sequence)
-        for sequence in waiting:
-            if self.lives(sequence):
-                self._recheck(sequence)
-
-    def _recheck(self, sequence: Sequence) -> None:
-        """Fail what killed the device twice, or no longer fits."""
-        request, fault = sequence.request, None
-        if sequence.deaths >= MAX_DEATHS:
-            fault = m.Fault(
-                500,
-                f"The request was running both times the executor died, so it is not tried a third time "
-                f"({sequence.deaths} of {MAX_DEATHS}).",
-                type="server_error",
-                code="poison_request",
-            )
-        else:
-            fault = self.limits.refusal(sequence.prompt_tokens, request.max_tokens)
-        sequence.limit = self.limits.end_of(sequence.prompt_tokens, request.max_tokens)
-        assert isinstance(sequence.state, Waiting)
-        if fault is not None:
-            self.fail(sequence, fault)
-        elif len(sequence.state.tokens) >= max(sequence.limit, sequence.prompt_tokens + 1):
-            self.end(sequence, m.End(sequence.uid, "length", cached_tokens=sequence.cached or 0))

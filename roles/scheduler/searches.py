@@ -89,6 +89,11 @@ class Searches:
         """Start a search; ask for its `step`."""
         self._by_choice.update(dict.fromkeys(search.choices, search))
 
+    def join(self, search: Search, choices: Iterable[int]) -> None:
+        """These choices of it are waited for, too."""
+        search.choices = sorted({*search.choices, *choices})
+        self._by_choice.update(dict.fromkeys(choices, search))
+
     def step(self, search: Search) -> list[m.Request]:
         """The inner requests of the next step."""
         search.answers.clear()

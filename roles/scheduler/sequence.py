@@ -10,7 +10,7 @@ but steps in flight still touch its slot and pages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stretto.roles import messages as m
 from stretto.roles.scheduler.pages import Ints
@@ -68,8 +68,8 @@ class Sequence:
     state: Waiting | Prefill | Decode | Retiring | Gone
     cached: int | None = None
     """Prompt tokens the prefix tree had at the first admission; None before it."""
-    deaths: int = 0
-    """Losses of the device that it was running at."""
+    strikes: int = 0
+    """Losses of the device that it may have caused: see `suspects`."""
     published: bool = False
     """The prefix tree has got its prompt."""
     shares: bool = False
@@ -77,6 +77,15 @@ class Sequence:
     scored: int = 1
     """Tokens of the prompt, where `prompt_logprobs` are wanted, whose log-probabilities are known; the first
     token has none."""
+    retractions: int = 0
+    """How often it was put back for want of pages."""
+    keys: list[int] = field(default_factory=list)
+    """Of its prompt's prefixes, see `prefixes.keys_of`; empty where it shares none."""
+    mark: int = field(init=False)
+    """Tokens it had at the last loss of the device, or when it came."""
+
+    def __post_init__(self) -> None:
+        self.mark = len(self.state.tokens) if isinstance(self.state, Waiting) else 0
 
     @property
     def uid(self) -> int:

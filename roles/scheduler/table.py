@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from stretto.roles.scheduler.limits import Limits, pages_for
 from stretto.roles.scheduler.pages import Ints
+from stretto.roles.scheduler.ratio import expected_tokens
 from stretto.roles.scheduler.sequence import Sequence
 
 Slots = npt.NDArray[np.int64]
@@ -74,6 +75,18 @@ class Table:
     def full(self, slots: Slots) -> Slots:
         """Those of `slots` with no page for their next position."""
         return slots[self.length[slots] >= self.count[slots] * self._page_size]
+
+    def outputs(self) -> tuple[int, int]:
+        """Tokens that wanted rows have generated, and that they may generate."""
+        prompt = self.prompt[self.live]
+        return int((self.known[self.live] - prompt).sum()), int((self.limit[self.live] - prompt).sum())
+
+    def growth(self, ratio: float) -> int:
+        """Pages that wanted rows lack yet, where each needs `ratio` of what its limit leaves it."""
+        slots = np.flatnonzero(self.live)
+        reached = np.maximum(self.length[slots], self.known[slots])
+        goal = reached + expected_tokens(self.limit[slots] - reached, ratio)
+        return int(np.maximum(-(-goal // self._page_size) - self.count[slots], 0).sum())
 
     def append_pages(self, slots: Slots, pages: Ints) -> None:
         """One more page for each slot."""

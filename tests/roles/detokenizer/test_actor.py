@@ -23,7 +23,7 @@ class FakeRing:
             yield self.records.pop(0)
 
     def send(self, payload):
-        self.sent.append(msgspec.msgpack.decode(payload, type=m.StopHit))
+        self.sent.append(msgspec.msgpack.decode(payload, type=m.ToSchedulerFromDetokenizer))
 
 
 class FakeContext:
@@ -90,7 +90,7 @@ def test_a_turn_sends_one_message_per_gateway_and_reports_stop_hits(ctx):
             (3, "aa", None),
         ]
         assert [(event.uid, event.text) for event in second] == [(2, "aa")]
-        assert ctx.ring.sent == [m.StopHit([1])]
+        assert ctx.ring.sent == [m.Recall(), m.StopHit([1])]
         assert ctx.gauges == {"streams_live": 2}
 
     play(ctx, script)
@@ -101,7 +101,7 @@ def test_when_the_scheduler_dies_its_streams_are_dropped_without_a_word(ctx):
         ctx.ring.records.append(step([m.Open(1, 1, m.Output(0, stream=True))], [1], [97]))
         role.turn()
         assert [event.text for event in await receive(gateways[0])] == ["a"]
-        role.rewired("scheduler.0>detokenizer.0")
+        role.rewired("detokenizer.0>scheduler.0")
         ctx.ring.records.append(step([], [1], [97], index=1, ends=[m.End(1, "length")]))
         ctx.ring.records.append(step([m.Open(2, 1, m.Output(0, stream=True))], [2], [98]))
         role.turn()

@@ -16,9 +16,12 @@ import numpy as np
 
 from stretto.roles import messages as m
 from stretto.roles.scheduler.beams import Beam, BeamSearch
+from stretto.roles.scheduler.below import Below
 from stretto.roles.scheduler.core import Core
 from stretto.roles.scheduler.limits import Limits
+from stretto.roles.scheduler.recall import requests_of
 from stretto.roles.scheduler.searches import choices_of
+from stretto.tests.roles.scheduler.lower import Lower, Page
 
 MASK = (1 << 61) - 1
 CLOCK = m.Clock(0.0, 0.0, 0.0, 0.0)
@@ -292,6 +295,21 @@ class Stream:
     """Of the tokens."""
     prompt_scores: list[Score] = field(default_factory=list)
     """Of the prompt from its second token on."""
+    repeated: bool = False
+    """It may be announced again: a scheduler died."""
+    kept: bytes = b""
+
+    def hear(self, opened: m.Open) -> None:
+        """It is announced."""
+        self.opened, self.kept = True, opened.request
+        known = ints(opened.generated)
+        assert known[: len(self.tokens)] == self.tokens[: len(known)]
+        self.tokens += known[len(self.tokens) :]
+
+    def forget(self) -> None:
+        """What its detokenizer knew is lost."""
+        self.opened, self.tokens, self.cached = False, [], None
+        self.scores, self.prompt_scores = [], []
 
 
 def unpack(part: m.PromptLogprobs) -> list[Score]:
@@ -313,7 +331,7 @@ def unpack_one(entry: m.TokenLogprobs) -> Score:
 class World:
     """A core and its device, which is always one step late: a result comes after the next plan was made."""
 
-    def __init__(self, vocabulary: int = 1000, **sizes: int | bool | str) -> None:
+    def __init__(self, vocabulary: int = 1000, **sizes: int | bool | str | Below) -> None:
         defaults = {
             "pages": 64,
             "page_size": 4,
@@ -324,10 +342,25 @@ class World:
         self.limits = Limits(**{**defaults, **sizes})  # type: ignore[arg-type]
         self.vocabulary = vocabulary
         self.core = Core(self.limits)
-        self.device = Device(self.limits, vocabulary)
+        self.disk: dict[bytes, Page] = {}
         self.flying: deque[m.Plan] = deque()
+        self.renew_device()
         self.plans: list[m.Plan] = []
         self.streams: dict[int, Stream] = {}
+
+    def renew_device(self) -> None:
+        """An executor that knows nothing, with what is on its disk."""
+        self.device = Device(self.limits, self.vocabulary)
+        self.lower = Lower(self.device.cells, self.limits.below, self.disk, self._tell)
+        self.flying.clear()
+        if self.limits.below.disk:
+            self.lower.introduce()
+
+    def _tell(self, answer: m.Moved | m.Shelved) -> None:
+        if isinstance(answer, m.Moved):
+            self.core.moved(answer)
+        else:
+            self.core.shelved(answer)
 
     def submit(
         self,
@@ -358,6 +391,7 @@ class World:
 
     def plan(self) -> m.Plan | None:
         plan = self.core.next_plan()
+        self.lower.give(self.core.take_moves())
         if plan is not None:
             self.flying.append(plan)
             self.plans.append(plan)
@@ -366,7 +400,9 @@ class World:
 
     def report(self) -> m.Result:
         """Execute the oldest plan in flight and hand its result over."""
-        result = self.device.run(self.flying.popleft())
+        plan = self.flying.popleft()
+        self.lower.before(plan.after)
+        result = self.device.run(plan)
         self.core.advance(result)
         self.collect()
         return result
@@ -377,6 +413,8 @@ class World:
             pass
         if self.flying:
             self.report()
+        elif self.lower.disk_moves:
+            self.lower.answer(0, fails=False)
         else:
             assert not self.core.busy, "requests wait and nothing is in flight"
 
@@ -388,10 +426,31 @@ class World:
 
     def restart(self, pages: int | None = None) -> None:
         """The device is lost, with all it had in flight."""
-        self.core.restart(self.limits.pages if pages is None else pages)
+        self.core.restart(self.limits.pages if pages is None else pages, self.limits.below)
         self.limits = self.core.limits
-        self.device = Device(self.limits, self.vocabulary)
-        self.flying.clear()
+        self.renew_device()
+        self.collect()
+
+    def lose_detokenizer(self, index: int) -> None:
+        """A detokenizer dies, and another takes its place."""
+        for uid, stream in self.streams.items():
+            lives = stream.end is None and not stream.silenced
+            if lives and uid % self.limits.detokenizers == index:
+                stream.forget()
+        self.core.retell(index)
+        self.collect()
+
+    def lose_scheduler(self) -> None:
+        """The scheduler dies; another goes on with what the detokenizers have."""
+        held = []
+        for uid, stream in self.streams.items():
+            if stream.end is None and not stream.silenced:
+                stream.repeated = True
+                held.append(m.Held(uid, stream.kept, _int32(stream.tokens)))
+        self.core = Core(self.limits)
+        self.renew_device()
+        for request, uids in requests_of(held):
+            self.core.recall(request, uids)
         self.collect()
 
     def stop(self, uid: int) -> None:
@@ -412,9 +471,9 @@ class World:
         for detokenizer, message in self.core.take():
             for opened in message.opens:
                 stream = self._stream(opened.uid, detokenizer)
-                assert not stream.opened
+                assert not stream.opened or stream.repeated
                 assert opened.prompt_tokens == len(stream.request.prompt_ids) // 4
-                stream.opened = True
+                stream.hear(opened)
             self._collect_scores(message, detokenizer)
             self._collect_tokens(message, detokenizer)
             for end in message.ends:
@@ -426,14 +485,15 @@ class World:
         for part in message.prompt_logprobs:
             stream = self._stream(part.uid, detokenizer)
             assert stream.opened
-            assert not stream.tokens
-            assert part.start == 1 + len(stream.prompt_scores)
-            stream.prompt_scores += unpack(part)
+            known = 1 + len(stream.prompt_scores) - part.start
+            assert known == 0 or (known > 0 and stream.repeated)
+            assert not stream.tokens or known
+            stream.prompt_scores += unpack(part)[known:]
         for uid, cached in message.hits:
             stream = self._stream(uid, detokenizer)
             assert stream.opened
-            assert stream.cached is None
-            stream.cached = cached
+            assert stream.cached is None or stream.repeated
+            stream.cached = cached if stream.cached is None else stream.cached
 
     def _collect_tokens(self, message: m.Tokens, detokenizer: int) -> None:
         uids = np.frombuffer(message.uids, np.int64).tolist()

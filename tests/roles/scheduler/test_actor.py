@@ -14,7 +14,7 @@ import pytest
 
 from stretto.roles import messages as m
 from stretto.roles.config import Config
-from stretto.roles.scheduler.actor import Scheduler
+from stretto.roles.scheduler.actor import LOOKS, Scheduler
 from stretto.tests.roles.scheduler.device import Device
 
 CONFIG = Config(
@@ -60,6 +60,7 @@ class Context:
         self.config, self.name, self.meter = config, "scheduler.0", Meter()
         self.rings: dict[str, Ring] = defaultdict(Ring)
         self.woken = asyncio.Event()
+        self.crumbs: list[int] = []
 
     def sender(self, peer: str) -> Ring:
         return self.rings[f"to {peer}"]
@@ -69,6 +70,9 @@ class Context:
 
     def wake(self) -> None:
         self.woken.set()
+
+    def at_work(self, uid: int) -> None:
+        self.crumbs.append(uid)
 
 
 class Stage:
@@ -80,6 +84,8 @@ class Stage:
 
     async def open(self) -> Stage:
         await self.role.open()
+        for index in range(self.ctx.config.detokenizers):
+            self.say(f"detokenizer.{index}", m.Recall())
         return self
 
     def hello(self) -> None:
@@ -219,18 +225,94 @@ async def test_a_new_executor_replays_running_requests(stage: Stage) -> None:
 
 
 @staged
-async def test_a_lost_detokenizer_takes_its_requests_along(stage: Stage) -> None:
+async def test_the_successor_of_a_detokenizer_is_told_what_lives(stage: Stage) -> None:
     stage.hello()
     for uid in (2, 3):
-        stage.say("tokenizer.0", request(uid, max_tokens=40))
+        stage.say("tokenizer.0", request(uid))
     stage.role.turn()
-    stage.tokens(1)
+    stage.compute(stage.plans())
+    stage.role.turn()
+    known = b"".join(message.ids for message in stage.tokens(1))
     stage.role.rewired("detokenizer.1>scheduler.0")
     stage.role.rewired("scheduler.0>detokenizer.1")
+    stage.say("detokenizer.1", m.Recall())
     stage.role.turn()
+    (told,) = stage.tokens(1)
+    assert [(opened.uid, opened.generated) for opened in told.opens] == [(3, known)]
     stage.run()
-    assert stage.tokens(1) == []
-    assert [end.uid for message in stage.tokens(0) for end in message.ends] == [2]
+    assert [end.uid for message in stage.tokens(1) for end in message.ends] == [3]
+
+
+def held(uid: int, *tokens: int) -> m.Held:
+    return m.Held(uid, encode(request(uid)), np.array(tokens, np.int32).tobytes())
+
+
+@staged
+async def test_requests_wait_until_every_detokenizer_has_said_what_it_has(stage: Stage) -> None:
+    for index in range(2):
+        stage.ctx.receiver(f"detokenizer.{index}").records.clear()
+    stage.say("tokenizer.0", request(2))
+    stage.say("tokenizer.0", request(4))
+    stage.say("tokenizer.0", m.Abort(4))
+    stage.say("detokenizer.0", m.Recall([held(2, 7, 8)], last=False))
+    stage.say("detokenizer.0", m.StopHit([6]))
+    stage.say("detokenizer.1", m.Recall())
+    stage.hello()
+    assert stage.plans() == []
+    stage.say("detokenizer.0", m.Recall([held(6)]))
+    stage.role.turn()
+    (told,) = stage.tokens(0)
+    assert [opened.uid for opened in told.opens] == [2, 6, 4]
+    assert np.frombuffer(told.opens[0].generated, np.int32).tolist() == [7, 8]
+    assert told.ends == [m.End(4, "abort")]
+    assert stage.ctx.meter.values["requests_running"] == 1
+    assert stage.ctx.crumbs == [2, 6, 0, 2, 4, 4, 0]
+    stage.say("detokenizer.0", m.Recall([held(8)]))
+    stage.role.turn()
+    assert stage.tokens(0) == []
+
+
+@staged
+async def test_what_a_detokenizer_held_that_died_before_it_was_recalled_is_forgotten(stage: Stage) -> None:
+    stage.ctx.receiver("detokenizer.0").records.clear()
+    stage.say("detokenizer.0", m.Recall([held(2)]))
+    stage.role.turn()
+    stage.role.rewired("scheduler.0>detokenizer.0")
+    stage.hello()
+    stage.say("tokenizer.0", request(4))
+    stage.role.turn()
+    assert stage.tokens(0) == []
+    stage.say("detokenizer.0", m.Recall())
+    stage.role.turn()
+    assert [opened.uid for message in stage.tokens(0) for opened in message.opens] == [4]
+
+
+@staged
+async def test_nothing_is_made_that_a_detokenizer_cannot_take(stage: Stage) -> None:
+    stage.hello()
+    stage.say("tokenizer.0", request(2))
+    stage.role.turn()
+    stage.ctx.sender("detokenizer.1").blocked = True
+    stage.compute(stage.plans())
+    stage.say("tokenizer.0", request(4))
+    stage.role.turn()
+    assert stage.plans() == []
+    assert [opened.uid for message in stage.tokens(0) for opened in message.opens] == [2]
+    stage.ctx.sender("detokenizer.1").blocked = False
+    stage.role.turn()
+    assert [plan.step for plan in stage.plans()] == [3, 4]
+
+
+@staged
+async def test_requests_that_stand_still_are_looked_for_while_any_live(stage: Stage) -> None:
+    stage.hello()
+    assert stage.role._alarm_at is None
+    stage.say("tokenizer.0", request(2))
+    stage.role.turn()
+    every = stage.ctx.config.request_stall_seconds / LOOKS
+    assert stage.role._alarm_at == stage.role._looked + every
+    stage.run()
+    assert stage.role._alarm_at is None
 
 
 @staged
@@ -292,10 +374,11 @@ async def test_a_deadline_wakes_the_role_and_ends_the_request(stage: Stage) -> N
     stage.role.turn()
     faults = {end.uid: end.fault for message in stage.tokens(0) for end in message.ends}
     assert {uid: fault.code for uid, fault in faults.items() if fault} == {2: "timeout"}
-    assert stage.role._alarm_at == late + 1000
+    assert stage.role._alarm_at < late + 1000
     stage.role._on_alarm()  # early, as timers may be
     stage.role.turn()
     assert stage.role._alarm is not None
     stage.say("tokenizer.0", m.Abort(4))
     stage.role.turn()
+    stage.run()
     assert (stage.role._alarm, stage.role._alarm_at) == (None, None)

@@ -106,8 +106,15 @@ def test_the_source_of_a_copy_is_held_until_the_copy_has_happened() -> None:
 # Out of pages.
 
 
-def test_the_youngest_is_retracted_and_nobody_notices() -> None:
+def crowded() -> World:
+    """Two sequences are admitted to six pages, whatever they may need."""
     world = World(pages=6, page_size=4, max_seqs=2)
+    world.core._requests.batch.ratio.value = 0.0
+    return world
+
+
+def test_the_youngest_is_retracted_and_nobody_notices() -> None:
+    world = crowded()
     old = world.submit([1, 2, 3, 4], max_tokens=16)
     young = world.submit([5, 6, 7, 8], max_tokens=16)
     world.drain()
@@ -120,7 +127,7 @@ def test_the_youngest_is_retracted_and_nobody_notices() -> None:
 
 
 def test_a_retracted_sequence_comes_before_the_queue() -> None:
-    world = World(pages=6, page_size=4, max_seqs=2)
+    world = crowded()
     world.submit([1, 2, 3, 4], max_tokens=16, seed=1)
     world.submit([5, 6, 7, 8], max_tokens=16, seed=2)
     world.submit([9, 10, 11, 12], max_tokens=8, seed=3)
@@ -130,7 +137,7 @@ def test_a_retracted_sequence_comes_before_the_queue() -> None:
 
 
 def test_an_abort_of_a_retracted_sequence_in_flight_ends_it() -> None:
-    world = World(pages=6, page_size=4, max_seqs=2)
+    world = crowded()
     old = world.submit([1, 2, 3, 4], max_tokens=16)
     young = world.submit([5, 6, 7, 8], max_tokens=16)
     sequence = world.core._requests.live[young]
@@ -167,3 +174,51 @@ def test_a_lone_sequence_can_use_the_whole_pool() -> None:
     world.drain()
     assert world.output(uid) == world.expect(uid)
     assert world.core._requests.counts.retractions == 0
+
+
+def test_admission_leaves_pages_for_what_outputs_are_expected_to_need() -> None:
+    world = World(pages=16, page_size=4, max_model_len=64, max_batched_tokens=64)
+    for _ in range(4):
+        world.submit([1, 2, 3, 4], max_tokens=20)
+    world.core._requests.batch.ratio.value = 0.7
+    world.plan()
+    assert world.core.running == 3  # each is to have 18 tokens, five pages
+    world = World(pages=16, page_size=4, max_model_len=64, max_batched_tokens=64)
+    world.core._requests.batch.ratio.value = 0.1
+    for _ in range(4):
+        world.submit([1, 2, 3, 4], max_tokens=20)
+    world.plan()
+    assert world.core.running == 4
+
+
+def test_a_retraction_takes_whoever_loses_least_and_the_ratio_learns() -> None:
+    world = World(pages=10, page_size=4, max_seqs=3, max_batched_tokens=64, prefix_cache=False)
+    batch = world.core._requests.batch
+    batch.ratio.value = 0.0
+    short = world.submit([9, 9], max_tokens=30)
+    longer = [world.submit([first, *range(9)], max_tokens=18) for first in (20, 30)]
+    sequences = [world.core._requests.live[uid] for uid in (short, *longer)]
+    while not any(sequence.retractions for sequence in sequences):
+        world.turn()
+    assert [sequence.retractions for sequence in sequences] == [1, 0, 0]
+    assert batch.ratio.value > 0.5
+    world.drain()
+    for uid in (short, *longer):
+        assert world.output(uid) == world.expect(uid)
+
+
+def test_whoever_was_retracted_less_often_goes_first() -> None:
+    world = crowded()
+    uids = [world.submit([first, 2, 3, 4], max_tokens=16) for first in (1, 5)]
+    world.plan()
+    batch, live = world.core._requests.batch, world.core._requests.live
+    live[uids[1]].retractions = 1
+    assert min(batch.holders.values(), key=batch._loss).uid == uids[0]
+
+
+def test_lower_priority_is_retracted_first() -> None:
+    world = crowded()
+    uids = [world.submit([first, 2, 3, 4], max_tokens=16, priority=-first) for first in (1, 5)]
+    world.plan()
+    batch = world.core._requests.batch
+    assert min(batch.holders.values(), key=batch._loss).uid == uids[0]

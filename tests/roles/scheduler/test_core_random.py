@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from stretto.roles import messages as m
+from stretto.roles.scheduler.below import Below
 from stretto.tests.roles.scheduler.device import World, ints
 
 VOCABULARY = 3
@@ -48,6 +50,18 @@ ORDERS = st.builds(
 )
 
 
+BELOWS = st.one_of(
+    st.just(Below()),
+    st.builds(
+        Below,
+        host_pages=st.integers(1, 9),
+        disk=st.booleans(),
+        write=st.sampled_from(["back", "through", "selective"]),
+        compute_seconds=st.sampled_from([math.inf, math.inf, math.inf, 0.0]),
+    ),
+)
+
+
 class Machine(RuleBasedStateMachine):
     """Submit, plan, report, abort, stop, expire, lose the device, in any order, with hardly any memory."""
 
@@ -63,6 +77,8 @@ class Machine(RuleBasedStateMachine):
         policy=st.sampled_from(["prefix", "fcfs", "priority"]),
         overtakes=st.integers(0, 6),
         shared=st.integers(1, 9),
+        ratio=st.sampled_from([0.0, 0.0, 0.3, 0.7]),
+        below=BELOWS,
     )
     def begin(
         self,
@@ -77,6 +93,8 @@ class Machine(RuleBasedStateMachine):
         policy: str,
         overtakes: int,
         shared: int,
+        ratio: float,
+        below: Below,
     ) -> None:
         self.world = World(
             VOCABULARY,
@@ -91,7 +109,9 @@ class Machine(RuleBasedStateMachine):
             policy=policy,
             max_overtakes=overtakes,
             shared_tokens=shared,
+            below=below if cache else Below(),
         )
+        self.world.core._requests.batch.ratio.value = ratio
         self.restarts = 0
         self.now = 0
 
@@ -151,13 +171,23 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def plan(self) -> None:
-        if self.world.plan() is None and not self.world.flying:
+        if self.world.plan() is None and not self.world.flying and not self.world.lower.disk_moves:
             assert not self.world.core.busy, "requests wait and nothing is in flight"
 
     @rule()
     def report(self) -> None:
         if self.world.flying:
             self.world.report()
+
+    @rule(times=st.integers(1, 3))
+    def transfer(self, times: int) -> None:
+        for _ in range(min(times, len(self.world.lower.transfers))):
+            self.world.lower.transfer()
+
+    @rule(pick=st.integers(0), fails=st.sampled_from([False, False, False, True]))
+    def answer_from_disk(self, pick: int, fails: bool) -> None:
+        if self.world.lower.disk_moves:
+            self.world.lower.answer(pick, fails)
 
     @rule(turns=st.integers(1, 9))
     def run(self, turns: int) -> None:
@@ -186,6 +216,15 @@ class Machine(RuleBasedStateMachine):
             self.world.restart()
             self.restarts += 1
 
+    @rule(pick=st.integers(0))
+    def lose_a_detokenizer(self, pick: int) -> None:
+        self.world.lose_detokenizer(pick % self.world.limits.detokenizers)
+
+    @rule(dice=st.integers(1, 3))
+    def lose_the_scheduler(self, dice: int) -> None:
+        if dice == 3:
+            self.world.lose_scheduler()
+
     @invariant()
     def sound(self) -> None:
         if hasattr(self, "world"):
@@ -209,7 +248,7 @@ class Machine(RuleBasedStateMachine):
             if code in ("context_length_exceeded", "kv_pool_exceeded"):
                 assert stream.tokens == stream.prompt_scores == []
                 return
-            assert code == "timeout" or self.restarts >= 2
+            assert code == "timeout" or self.restarts >= 3
         tokens, reason = self.world.expect(uid)
         prompt_scores, scores = self.world.expect_scores(uid)
         assert stream.scores == scores

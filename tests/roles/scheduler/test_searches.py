@@ -108,10 +108,10 @@ def test_beams_survive_the_loss_of_the_device() -> None:
     check(world, uids)
 
 
-def test_beams_that_were_running_at_two_losses_fail_each_choice() -> None:
+def test_beams_that_kill_the_device_fail_each_choice() -> None:
     world = world_of()
     uids = submit(world, [1, 2, 3])
-    for _ in range(2):
+    for _ in range(3):
         world.plan()
         world.restart()
     world.drain()
@@ -201,15 +201,39 @@ def test_a_search_that_lives_already_is_not_taken_twice() -> None:
     check(world, uids)
 
 
-def test_a_lost_detokenizer_takes_its_choices_along() -> None:
+def test_the_successor_of_a_detokenizer_hears_of_its_choices() -> None:
     world = world_of(detokenizers=2)
     uids = submit(world, [1, 2, 3], n=3)
     world.turn()
-    world.core.lose(1)
-    for uid in uids:
-        world.streams[uid].silenced = uid % 2 == 1
+    world.lose_detokenizer(1)
     world.drain()
-    check(world, [uid for uid in uids if uid % 2 == 0])
+    check(world, uids)
+
+
+def test_a_search_begins_again_where_what_its_prompt_scored_was_lost() -> None:
+    world = world_of(max_batched_tokens=4)
+    uids = submit(world, list(range(10)), sampling=m.Sampling(logprobs=3, prompt_logprobs=2), deadline=9.0)
+    world.turn()
+    world.turn()
+    assert world.streams[uids[0]].prompt_scores
+    world.lose_detokenizer(0)
+    assert world.core.next_deadline == 9.0
+    world.drain()
+    check(world, uids)
+
+
+def test_a_search_is_recalled_for_the_choices_that_live_and_others_join_it() -> None:
+    world = world_of()
+    uids = submit(world, [1, 2, 3], n=3)
+    world.turn()
+    lost = world.streams[uids[1]]
+    world.stop(uids[1])
+    world.lose_scheduler()
+    world.turn()
+    lost.silenced = lost.opened = False
+    world.core.submit([lost.request])
+    world.drain()
+    check(world, uids)
 
 
 def test_the_prompt_of_a_search_can_be_scored() -> None:
