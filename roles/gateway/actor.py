@@ -33,6 +33,7 @@ class Gateway(Role):
         self._wires = ZmqWires(
             ctx.endpoint("gateway", ctx.index),
             [ctx.endpoint("tokenizer", i) for i in range(config.tokenizers)],
+            [ctx.endpoint("detokenizer", i) for i in range(config.detokenizers)],
             lambda message: self.door.on_message(message),
         )
         self.door = Door(ctx.index, config.tokenizers, config.detokenizers, self._wires, ctx.meter)
@@ -64,8 +65,8 @@ class Gateway(Role):
         self._wires.close()
 
     def peer_lost(self, role: str, index: int, suspect: int = 0) -> None:
-        """Fail what a dead process took with it."""
-        self.door.peer_lost(role, index)
+        """Submit again what a dead process may have taken with it."""
+        self.door.peer_lost(role, index, suspect)
 
     def probes(self) -> tuple[Probe, ...]:
         """See `roles.actor`."""

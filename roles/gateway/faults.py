@@ -29,14 +29,16 @@ def refusal(message: str, param: str | None = None, code: str | None = None, sta
 
 OVERLOADED = Fault(429, "The server has more requests than it can take in; send this one again shortly.",
                    "rate_limit_error", code="overloaded")  # fmt: skip
+QUEUE_FULL = Fault(429, "More requests wait than the server takes; send this one again later.",
+                   "rate_limit_error", code="queue_full")  # fmt: skip
 CLOSING = Fault(503, "The server is shutting down.", "server_error", code="shutting_down")
 INTERNAL = Fault(500, "The server failed at this request; its log says why.", "server_error")
 
 
-def lost(role: str) -> Fault:
-    """The fault of a request that a dead process of this role took with it."""
-    message = f"The request was lost because the server's {role} was restarted; it may be sent again."
-    return Fault(503, message, "server_error", code="request_lost")
+POISON = Fault(500, "Twice a process of the server died at work on this request; it is not tried again.",
+               "server_error", code="poison_request")  # fmt: skip
+NOT_FOUND = Fault(404, "There is no such stream: it was never resumable, or its retention time is over.",
+                  code="stream_not_found")  # fmt: skip
 
 
 def unknown_model(name: str, served: str) -> Refused:

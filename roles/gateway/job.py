@@ -43,6 +43,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds from arrival after which the request fails."""
     request_id: str | None = None
     """The answer's id; None: one is made."""
+    retain: float = 0.0
+    """Seconds that a stream outlives its client's connection; 0: it ends with it."""
+    key: int = 0
+    """63 random bits: who knows them may come back for a retained stream."""
+    cache_salt: str = ""
 
     @property
     def width(self) -> int:

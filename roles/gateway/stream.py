@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from stretto.roles.gateway.faults import Refused
 from stretto.roles.gateway.job import Job
+from stretto.roles.gateway.journal import Account
 from stretto.roles.messages import Event
 
 MAX_PENDING = 64
 """Events a stream keeps apart for its reader before they are merged into one for each sequence."""
+
+INFO_BYTES = 512
+"""About what the log-probabilities of a token take, with their alternatives."""
 
 
 class HungUp(Exception):
@@ -26,10 +30,28 @@ class HungUp(Exception):
 class Inbox:
     """Where one client's connection hears that its streams have something."""
 
-    def __init__(self) -> None:
+    def __init__(self, abort: Callable[[], object] = lambda: None) -> None:
+        """`abort` ends the connection, whatever is still to be sent on it."""
         self._ready: deque[Stream] = deque()
         self._bell = asyncio.Event()
         self._closed = False
+        self._abort = abort
+        self.taken = 0
+        """Streams that `get` has returned, in all."""
+        self.pending = 0
+        """Bytes, about, that its streams keep for the client."""
+        self.was_cut = False
+
+    @property
+    def waits(self) -> bool:
+        """There is something to take."""
+        return bool(self._ready)
+
+    def cut(self) -> None:
+        """The client takes too little: end its connection."""
+        self.was_cut = True
+        self.hang_up()
+        self._abort()
 
     def put(self, stream: Stream) -> None:
         """Queue a stream that has something to take, and had nothing before."""
@@ -48,18 +70,25 @@ class Inbox:
             await self._bell.wait()
         if self._closed:
             raise HungUp
+        self.taken += 1
         return self._ready.popleft()
 
 
 class Sequence:
     """One of a stream's sequences of tokens, until it ends."""
 
-    __slots__ = ("last", "stream", "tokenizer", "uid")
+    __slots__ = ("account", "again", "attached", "last", "proven", "stream", "tokenizer", "uid")
 
-    def __init__(self, uid: int, tokenizer: int, stream: Stream) -> None:
-        self.uid, self.tokenizer, self.stream = uid, tokenizer, stream
+    def __init__(self, uid: int, tokenizer: int, stream: Stream, account: Account, proven: bool) -> None:
+        self.uid, self.tokenizer, self.stream, self.account = uid, tokenizer, stream, account
         self.last: float | None = None
         """When its last event came; None before the first."""
+        self.again = False
+        """It was submitted more than once, so that a second copy of it may run."""
+        self.attached = False
+        """Its events were asked for from the detokenizer that keeps them."""
+        self.proven = proven
+        """Whoever speaks for it here submitted it, or had the key to it."""
 
 
 class Stream:
@@ -72,7 +101,22 @@ class Stream:
     at most (or two for each sequence), so that it costs the text of its own answer and no more.
     """
 
-    __slots__ = ("arrived", "begun", "ended", "inbox", "job", "pending", "sequences", "uid")
+    __slots__ = (
+        "arrived",
+        "begun",
+        "cancelled",
+        "detached",
+        "ended",
+        "first",
+        "inbox",
+        "job",
+        "moved",
+        "pending",
+        "sequences",
+        "strikes",
+        "tokens",
+        "uid",
+    )
 
     def __init__(self, uid: int, job: Job, inbox: Inbox, arrived: float) -> None:
         self.uid, self.job, self.inbox, self.arrived = uid, job, inbox, arrived
@@ -82,6 +126,18 @@ class Stream:
         """A token has come."""
         self.ended = False
         """The last event has come; it may still be pending."""
+        self.moved = False
+        """Its client has it elsewhere now: nothing more is said of it here."""
+        self.cancelled = False
+        """Its client wants no more than it has."""
+        self.detached: float | None = None
+        """When its client was lost; None while there is one."""
+        self.strikes = 0
+        """How often a process died at work on it."""
+        self.first: float | None = None
+        """When its first event came."""
+        self.tokens = 0
+        """Delivered, of all its sequences."""
         self.pending: list[Event] = []
 
     def position(self, event: Event) -> int:
@@ -91,6 +147,7 @@ class Stream:
     def put(self, event: Event) -> None:
         """Keep an event for the client and ring its bell."""
         self.pending.append(event)
+        self.inbox.pending += _size(event)
         if len(self.pending) == 1:
             self.inbox.put(self)
         elif event.fault is None and len(self.pending) > max(MAX_PENDING, 2 * len(self.sequences)):
@@ -99,7 +156,14 @@ class Stream:
     def take(self) -> list[Event]:
         """All events since the last call, in order; merged ones stand where their sequence first spoke."""
         taken, self.pending = self.pending, []
+        self.inbox.pending -= sum(map(_size, taken))
         return taken
+
+
+def _size(event: Event) -> int:
+    """About what an event costs in memory; additive, so that merging changes nothing."""
+    infos = len(event.logprobs) + len(event.prompt_logprobs or ())
+    return len(event.text) + len(event.token_ids) + INFO_BYTES * infos
 
 
 def _by_uid(events: Iterable[Event]) -> Iterable[list[Event]]:
@@ -116,6 +180,7 @@ def merge(events: list[Event]) -> Event:
     return msgspec.structs.replace(
         events[-1],
         index=events[0].index,
+        offset=events[0].offset,
         text="".join(event.text for event in events),
         token_ids=b"".join(event.token_ids for event in events),
         logprobs=[info for event in events for info in event.logprobs],

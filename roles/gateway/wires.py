@@ -1,4 +1,4 @@
-"""The gateway's zmq sockets: one PULL for all that comes back, one PUSH to each tokenizer.
+"""The gateway's zmq sockets: one PULL for all that comes back, one PUSH to each tokenizer and detokenizer.
 
 Nothing here blocks or polls. The PULL socket's descriptor is edge-triggered, so it is always read until it is
 empty. It has no high-water mark: a dropped event would leave a client waiting, and what arrives is merged per
@@ -31,7 +31,13 @@ _log = logging.getLogger(__name__)
 class ZmqWires:
     """`door.Wires` over zmq; also hands what arrives to `on_message`. Made on the loop that uses it."""
 
-    def __init__(self, inbox: str, tokenizers: list[str], on_message: Callable[[m.ToGateway], None]) -> None:
+    def __init__(
+        self,
+        inbox: str,
+        tokenizers: list[str],
+        detokenizers: list[str],
+        on_message: Callable[[m.ToGateway], None],
+    ) -> None:
         self._on_message = on_message
         self._loop = asyncio.get_running_loop()
         self._context = zmq.Context()
@@ -39,7 +45,10 @@ class ZmqWires:
         self._inbox.setsockopt(zmq.RCVHWM, 0)
         self._inbox.bind(inbox)
         self._outboxes = [self._connect(address) for address in tokenizers]
-        self._late: deque[tuple[int, bytes]] = deque()
+        self._detokenizers = detokenizers
+        self._tellers: dict[int, zmq.Socket[bytes]] = {}
+        """Made when they are needed: most clients never lose their connection."""
+        self._late: deque[tuple[zmq.Socket[bytes], bytes]] = deque()
         self._fd = int(self._inbox.getsockopt(zmq.FD))
         self._loop.add_reader(self._fd, self._drain)
         self._loop.call_soon(self._drain)
@@ -52,30 +61,33 @@ class ZmqWires:
 
     def offer(self, tokenizer: int, message: m.ToTokenizer) -> bool:
         """Send; False when the tokenizer has more waiting than it can take."""
-        return self._send(tokenizer, _encoder.encode(message))
+        return _send(self._outboxes[tokenizer], _encoder.encode(message))
 
     def post(self, tokenizer: int, message: m.ToTokenizer) -> None:
         """Send without fail, later if it cannot be now."""
-        data = _encoder.encode(message)
-        if self._late or not self._send(tokenizer, data):
+        self._post(self._outboxes[tokenizer], _encoder.encode(message))
+
+    def tell(self, detokenizer: int, message: m.ToDetokenizer) -> None:
+        """Send without fail, later if it cannot be now."""
+        if detokenizer not in self._tellers:
+            self._tellers[detokenizer] = self._connect(self._detokenizers[detokenizer])
+        self._post(self._tellers[detokenizer], _encoder.encode(message))
+
+    def _post(self, socket: zmq.Socket[bytes], data: bytes) -> None:
+        if self._late or not _send(socket, data):
             if not self._late:
                 self._loop.call_later(RETRY_SECONDS, self._retry)
-            self._late.append((tokenizer, data))
+            self._late.append((socket, data))
 
     def _retry(self) -> None:
+        if self._context.closed:
+            return
         for _ in range(len(self._late)):
-            tokenizer, data = self._late.popleft()
-            if not self._send(tokenizer, data):
-                self._late.append((tokenizer, data))
-        if self._late and not self._context.closed:
+            socket, data = self._late.popleft()
+            if not _send(socket, data):
+                self._late.append((socket, data))
+        if self._late:
             self._loop.call_later(RETRY_SECONDS, self._retry)
-
-    def _send(self, tokenizer: int, data: bytes) -> bool:
-        try:
-            self._outboxes[tokenizer].send(data, zmq.NOBLOCK)
-        except zmq.Again:
-            return False
-        return True
 
     def _drain(self) -> None:
         """Read all that has arrived, a burst at a time; not even an exception leaves anything unread."""
@@ -108,3 +120,11 @@ class ZmqWires:
         """Close the sockets; what has not left yet is dropped."""
         self._loop.remove_reader(self._fd)
         self._context.destroy(linger=0)
+
+
+def _send(socket: zmq.Socket[bytes], data: bytes) -> bool:
+    try:
+        socket.send(data, zmq.NOBLOCK)
+    except zmq.Again:
+        return False
+    return True

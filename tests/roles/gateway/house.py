@@ -40,6 +40,12 @@ def ids(*values: int) -> bytes:
     return array("i", values).tobytes()
 
 
+def unseeded(params: m.SamplingParams) -> m.SamplingParams:
+    """As the client sent them: the gateway has drawn a seed."""
+    assert params.seed is not None
+    return msgspec.structs.replace(params, seed=None)
+
+
 def hello(submit: m.Submit) -> list[m.ToGateway]:
     """Says "Hello, wörld" in two tokens and stops: streamed as three events, else as one."""
     usage = m.Usage(5, 2, cached_tokens=3)
@@ -48,8 +54,8 @@ def hello(submit: m.Submit) -> list[m.ToGateway]:
         end = m.Event(submit.uid, 0, "Hello, wörld", ids(7, 8), "stop", None, usage, prompt_ids=prompt)
         return [m.Events([end])]
     first = m.Event(submit.uid, 0, "Hello", ids(7))
-    second = m.Event(submit.uid, 1, ", wörld", ids(8))
-    end = m.Event(submit.uid, 2, "", b"", "stop", None, usage, prompt_ids=prompt)
+    second = m.Event(submit.uid, 1, ", wörld", ids(8), offset=5)
+    end = m.Event(submit.uid, 2, "", b"", "stop", None, usage, prompt_ids=prompt, offset=12)
     return [m.Events([first]), m.Events([second, end])]
 
 
@@ -134,6 +140,7 @@ class BackEnd:
         self.submits: queue.Queue[m.Submit] = queue.Queue()
         self.questions: queue.Queue[m.Tokenize | m.Detokenize] = queue.Queue()
         self.cancels: queue.Queue[int] = queue.Queue()
+        self.told: queue.Queue[m.ToDetokenizer] = queue.Queue()
         self.door: Door
 
     def offer(self, tokenizer: int, message: m.ToTokenizer) -> bool:
@@ -148,6 +155,9 @@ class BackEnd:
         for answer in self.script(message):
             asyncio.get_running_loop().call_soon(self.door.on_message, answer)
         return True
+
+    def tell(self, detokenizer: int, message: m.ToDetokenizer) -> None:
+        self.told.put(message)
 
     def post(self, tokenizer: int, message: m.ToTokenizer) -> None:
         if isinstance(message, m.Cancel):
@@ -224,7 +234,7 @@ class House:
         """As new, for the next test."""
         self.back.script, self.back.full, self.back.reply = hello, False, spell
         self.back.submits, self.back.cancels = queue.Queue(), queue.Queue()
-        self.back.questions = queue.Queue()
+        self.back.questions, self.back.told = queue.Queue(), queue.Queue()
 
     def close(self) -> None:
         """Stop; once more does nothing."""

@@ -101,14 +101,16 @@ def test_a_request_goes_out_and_its_answer_comes_back(tmp_path: Path) -> None:
     uvloop.run(body())
 
 
-def test_a_lost_peer_is_told_to_the_client_and_cancelled(tmp_path: Path) -> None:
+def test_what_a_lost_peer_had_is_submitted_again(tmp_path: Path) -> None:
     async def body() -> None:
         async with launched(tmp_path) as launch:
             asked = launch.ask()
             submit = await launch.heard()
             launch.role.peer_lost("scheduler", 0)
-            assert (await asked).status_code == 503
-            assert await launch.heard() == m.Cancel(submit.uid)
+            assert await launch.heard() == submit
+            launch.role.peer_lost("scheduler", 0, submit.uid)
+            launch.role.peer_lost("tokenizer", 0, submit.uid)
+            assert (await asked).json()["error"]["code"] == "poison_request"
 
     uvloop.run(body())
 

@@ -219,14 +219,14 @@ def test_many_requests_on_one_connection(house: House) -> None:
             assert http.post("/v1/chat/completions", json=body).status_code == 200
 
 
-def test_a_lost_scheduler_means_503(house: House) -> None:
-    def lose(submit: m.Submit) -> list[m.ToGateway]:
-        house.loop.call_soon(house.door.peer_lost, "scheduler", 0)
+def test_a_request_that_kills_twice_gets_500(house: House) -> None:
+    def kill(submit: m.Submit) -> list[m.ToGateway]:
+        house.loop.call_soon(house.door.peer_lost, "scheduler", 0, submit.uid)
         return []
 
-    house.back.script = lose
+    house.back.script = kill
     answer = house.chat()
-    assert (answer.status_code, answer.json()["error"]["type"]) == (503, "server_error")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "poison_request")
 
 
 def test_a_body_over_the_limit_gets_413(build: Callable[..., House]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import orjson
 
-from stretto.roles.gateway.faults import error_json, lost, refusal, undecodable
+from stretto.roles.gateway.faults import error_json, refusal, undecodable
 
 
 class _Inner(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,9 +45,3 @@ def test_the_field_to_blame_is_named_by_its_path() -> None:
 def test_a_body_that_is_no_object_blames_no_field() -> None:
     assert _fault_of(b"[]") == (None, "Expected `object`, got `array`")
     assert _fault_of(b"{")[0] is None
-
-
-def test_a_lost_request_is_the_servers_failure_and_may_be_sent_again() -> None:
-    fault = lost("scheduler")
-    assert (fault.status, fault.type) == (503, "server_error")
-    assert "may be sent again" in fault.message

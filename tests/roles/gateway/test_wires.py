@@ -28,11 +28,12 @@ class Peer:
 
     def __init__(self, directory: Path) -> None:
         self.gateway, self.tokenizer = f"ipc://{directory}/g", f"ipc://{directory}/t"
+        self.detokenizer = f"ipc://{directory}/d"
         self.heard: asyncio.Queue[m.ToGateway] = asyncio.Queue()
         self.context = zmq.asyncio.Context()
 
     def wires(self) -> ZmqWires:
-        return ZmqWires(self.gateway, [self.tokenizer], self.heard.put_nowait)
+        return ZmqWires(self.gateway, [self.tokenizer], [self.detokenizer], self.heard.put_nowait)
 
     def pull(self) -> zmq.asyncio.Socket:
         socket = self.context.socket(zmq.PULL)
@@ -106,7 +107,7 @@ def test_a_bug_in_one_message_leaves_the_next_ones_readable(run: Any) -> None:
             peer.heard.put_nowait(message)
             raise RuntimeError("planted")
 
-        ends = ZmqWires(peer.gateway, [], stumble)
+        ends = ZmqWires(peer.gateway, [], [], stumble)
         push = peer.push()
         for _ in range(3):
             await push.send(msgspec.msgpack.encode(EVENTS))
