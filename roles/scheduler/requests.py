@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 
 from stretto.roles import messages as m
+from stretto.roles.deadlines import Deadlines
 from stretto.roles.scheduler.batch import Batch
 from stretto.roles.scheduler.counts import Counts
-from stretto.roles.scheduler.deadlines import Deadlines
 from stretto.roles.scheduler.limits import Limits
 from stretto.roles.scheduler.outbox import Outbox
 from stretto.roles.scheduler.pages import Ints

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stretto.roles.scheduler.deadlines import Deadlines
+from stretto.roles.deadlines import Deadlines
 
 
 def watch(**times: float) -> Deadlines:
