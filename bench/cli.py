@@ -19,6 +19,7 @@ BENCHES = {
     "detokenizer": "Microseconds of the detokenizer per token.",
     "profiling": "What recording a profile costs.",
     "against": "Two servers under the same load over HTTP, in turn.",
+    "chaos": "Streams while roles are killed and frozen: nothing lost, and how long the pauses are.",
     "peers": "Stretto in turn with other engines, on the same prompts.",
 }
 """Commands and the lines that describe them. A command is the `main` of the module of its name."""

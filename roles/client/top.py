@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from stretto.roles.client import snapshot
@@ -26,30 +27,26 @@ def top(
 
     A server that stops answering later, while its gateway is started again, is shown so until it is back.
     """
+    from rich.console import Console
     from rich.live import Live
 
     where = parse(url, uds)
-    with (
-        snapshot.client(where) as http,
-        Live(console=console, auto_refresh=False, screen=looks is None) as live,
-    ):
-        before: Snapshot | None = None
-        shown = 0
-        while looks is None or shown < looks:
-            if shown:
+    with snapshot.client(where) as http:
+        try:
+            before = snapshot.look(http, where)
+        except NoAnswer as error:
+            (console or Console()).print(str(error), markup=False)
+            return 1
+        with Live(view(where, before, before), console=console, auto_refresh=False, screen=True) as live:
+            for _ in count() if looks is None else range(looks):
+                live.refresh()
                 time.sleep(interval)
-            try:
-                seen = snapshot.look(http, where)
-                live.update(view(where, before or seen, seen), refresh=True)
-                before = seen
-            except NoAnswer as error:
-                if not shown:
-                    live.console.print(str(error), markup=False)
-                    return 1
-                live.update(str(error), refresh=True)
-            except KeyboardInterrupt:
-                return 0
-            shown += 1
+                try:
+                    seen = snapshot.look(http, where)
+                    live.update(view(where, before, seen))
+                    before = seen
+                except NoAnswer as error:
+                    live.update(str(error))
     return 0
 
 

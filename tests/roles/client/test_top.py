@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+
+from rich.console import Console
+
 from stretto.roles.client.snapshot import Snapshot
-from stretto.roles.client.top import rates
+from stretto.roles.client.top import rates, top
 
 
 def look(at: float, **figures: float) -> Snapshot:
@@ -21,3 +25,9 @@ def test_rates_are_what_was_gained_per_second() -> None:
 def test_the_first_look_has_no_rates() -> None:
     seen = look(12.0, generated_tokens_total=150)
     assert dict(rates(seen, seen))["now"].startswith("0.0 tokens/s")
+
+
+def test_nothing_to_watch_is_told(uds: str) -> None:
+    console = Console(file=io.StringIO(), width=500)
+    assert top(uds=uds, console=console) == 1
+    assert "stretto serve" in console.file.getvalue()  # type: ignore[attr-defined]
