@@ -24,6 +24,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8000
     uds: Annotated[str, Meta(description="Listen on this Unix socket instead of a port.")] = ""
     api_key: Annotated[str, Meta(description="Require this bearer token on /v1 routes.")] = ""
+    admin_key: Annotated[
+        str,
+        Meta(
+            description="Require this bearer token for what changes the server: profiles, flush_cache, drain, "
+            "restart. Empty: the API key does, or without one being on this machine."
+        ),
+    ] = ""
     served_model_name: Annotated[str, Meta(description="Name in the API; default: the model's own.")] = ""
 
     max_model_len: Annotated[
@@ -31,8 +38,31 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 0
     max_seqs: Annotated[int, Meta(ge=1, le=4096, description="Sequences that run at once.")] = 64
     max_batched_tokens: Annotated[
-        int, Meta(ge=1, description="Tokens per step, prompt chunks and decodes together.")
-    ] = 256
+        int,
+        Meta(
+            ge=0,
+            description="Tokens per step, prompt chunks and decodes together; 0: by --target-step-ms.",
+        ),
+    ] = 0
+    target_step_ms: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Milliseconds that a step full of prompt tokens may take, and a running request "
+            "may wait for its next token, where --max-batched-tokens is left to the device's measured speed.",
+        ),
+    ] = 100.0
+    schedule_policy: Annotated[
+        Literal["prefix", "fcfs", "priority"],
+        Meta(
+            description="Who is admitted next: the longest cached prefix, first come first served, or the "
+            "lowest priority, then the first to come. prefix heeds priorities as well, fcfs does not."
+        ),
+    ] = "prefix"
+    max_overtakes: Annotated[
+        int,
+        Meta(ge=0, description="Later requests of its priority that may be admitted before a waiting one."),
+    ] = 512
     page_size: Annotated[int, Meta(ge=1, le=1024, description="Tokens per KV page.")] = 16
     kv_memory: Annotated[
         str, Meta(description="KV pool, as 512MiB, 2GiB or 4096tokens; empty: chosen from free memory.")
@@ -98,6 +128,40 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         bool, Meta(description="Ignore fields of requests that are not known, instead of refusing them.")
     ] = False
     max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body accepted.")] = 8 << 20
+    max_connections: Annotated[
+        int, Meta(ge=1, description="Connections per gateway; more are answered 503, but for /health and /metrics.")
+    ] = 4096
+    idle_seconds: Annotated[
+        float, Meta(gt=0, description="Seconds that a connection may send nothing when something is due from it.")
+    ] = 75.0
+    max_queued_requests: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Requests that may wait beside the --max-seqs that run, over all gateways; more are "
+            "answered 429. 0: any number.",
+        ),
+    ] = 4096
+    max_queued_tokens: Annotated[
+        int, Meta(ge=0, description="Prompt tokens, as estimated, that may wait likewise; 0: any number.")
+    ] = 4 << 20
+    max_request_seconds: Annotated[
+        float, Meta(ge=0, description="Longest time from a request's arrival to its end; 0: any.")
+    ] = 0.0
+    resume_seconds: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="Seconds that a stream waits for a client of the WebSocket that lost its connection; 0: "
+            "it ends with the connection.",
+        ),
+    ] = 60.0
+    slow_reader_seconds: Annotated[
+        float, Meta(ge=0, description="Seconds after which a client that reads nothing is cut; 0: never.")
+    ] = 60.0
+    max_pending_bytes: Annotated[
+        int, Meta(ge=0, description="Bytes kept for a client that reads slowly before it is cut; 0: any.")
+    ] = 16 << 20
     ready_timeout: Annotated[float, Meta(gt=0, description="Seconds a role may take to become ready.")] = (
         600.0
     )

@@ -8,6 +8,7 @@ they come, beside the steps.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from importlib import import_module
@@ -34,6 +35,7 @@ class Executor(Role):
         super().__init__(ctx)
         self._plans: deque[m.Plan] = deque()
         self._introduced = False
+        self._prefill_rate = 0.0
 
     @classmethod
     def load(cls, config: Config) -> None:
@@ -102,9 +104,9 @@ class Executor(Role):
 
     def _hello(self) -> m.Hello:
         if self._tiers is None:
-            return m.Hello(self._pages)
+            return m.Hello(self._pages, prefill_rate=self._prefill_rate)
         _, host_pages, disk, copy_rate = self._tiers
-        return m.Hello(self._pages, host_pages=host_pages, disk=disk, copy_rate=copy_rate)
+        return m.Hello(self._pages, host_pages, disk, copy_rate, prefill_rate=self._prefill_rate)
 
     def _take(self, message: m.ToExecutor) -> None:
         if isinstance(message, m.Plan):
@@ -123,12 +125,21 @@ class Executor(Role):
         return answers
 
     async def _warm_up(self) -> None:
-        """One step of one token, so that the first request does not pay for what is done once."""
-        admit = m.Admit(slot=0, length=0, pages=bytes(4), sampling=m.Sampling())
-        chunk = b"".join(value.to_bytes(4, "little") for value in (0, 1, 1))
-        self._runner.launch(m.Plan(step=0, admits=[admit], chunks=chunk, chunk_ids=bytes(4)))
-        while not self._runner.collect():
+        """A few steps: the first request is not to pay for what is done once, and the pace is learnt."""
+        from stretto.roles.executor.pace import prefill_rate, prompt_plan
+
+        config = self.ctx.config
+        await self._compute(prompt_plan(1, config.page_size))
+        if not config.max_batched_tokens or config.host_kv_memory:
+            room = min(self._pages * config.page_size, config.max_model_len or sys.maxsize)
+            self._prefill_rate = await prefill_rate(self._compute, room, config.page_size)
+
+    async def _compute(self, plan: m.Plan) -> m.Result:
+        """Run a plan that nobody asked for."""
+        self._runner.launch(plan)
+        while not (results := self._runner.collect()):
             await self.ctx.wait()
+        return results[0]
 
     def _send(self, message: m.ToSchedulerFromExecutor) -> None:
         self.ctx.sender(SCHEDULER).send(_encode(message))

@@ -14,7 +14,7 @@ from stretto.roles import messages as m
 from stretto.roles.actor import Context, Role
 from stretto.roles.scheduler.below import NOTHING_BELOW, below_of
 from stretto.roles.scheduler.core import Core
-from stretto.roles.scheduler.limits import Limits
+from stretto.roles.scheduler.limits import Limits, chunk_budget
 from stretto.roles.scheduler.overlap import Overlap
 from stretto.roles.scheduler.probes import PROBES
 from stretto.roles.scheduler.recall import requests_of
@@ -206,12 +206,15 @@ class Scheduler(Role):
             pages=hello.pages,
             page_size=config.page_size,
             max_seqs=config.max_seqs,
-            max_batched_tokens=config.max_batched_tokens,
+            max_batched_tokens=config.max_batched_tokens
+            or chunk_budget(hello.prefill_rate, config.target_step_ms / 1e3, config.max_seqs),
             max_model_len=config.max_model_len,
             overlap=config.overlap,
             prefix_cache=config.prefix_cache,
             detokenizers=config.detokenizers,
             below=below,
+            policy=config.schedule_policy,
+            max_overtakes=config.max_overtakes,
         )
 
     # Messages out.

@@ -88,7 +88,13 @@ def tokens(results: list[Any]) -> list[int]:
 def config(make_tiny: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Config:
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")
     return Config(
-        model_dir=str(make_tiny()), cache_dir=str(tmp_path), device="cpu", kv_memory="512tokens", max_seqs=4
+        model_dir=str(make_tiny()),
+        cache_dir=str(tmp_path),
+        device="cpu",
+        kv_memory="512tokens",
+        max_seqs=4,
+        max_model_len=256,
+        max_batched_tokens=64,
     )
 
 
@@ -122,6 +128,15 @@ def test_it_boots_says_so_and_says_hello_first(config: Config) -> None:
         "model": config.model_dir,
     }
     assert (told[0], told[-1]) == (f"loading {config.model_dir}", "warming up")
+
+
+def test_the_pace_of_prompts_is_measured_where_the_chunks_depend_on_it(config: Config) -> None:
+    async def act(wires: Wires, role: Executor) -> m.Hello:
+        hello, *_ = await until(wires, role, 1)
+        return hello
+
+    _, hello = live(msgspec.structs.replace(config, max_batched_tokens=0), act)
+    assert hello.prefill_rate > 0
 
 
 def test_plans_are_answered_in_order_however_many_are_queued(config: Config) -> None:

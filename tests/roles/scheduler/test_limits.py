@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stretto.roles.scheduler.limits import Limits, pages_for
+from stretto.roles.scheduler.limits import Limits, chunk_budget, pages_for
 
 LIMITS = Limits(pages=4, page_size=4, max_seqs=2, max_batched_tokens=8, max_model_len=100)
 
@@ -43,3 +43,11 @@ def test_a_refusal_names_both_numbers_and_what_to_do() -> None:
 def test_the_end_of_a_request() -> None:
     assert LIMITS.end_of(5, 3) == 8
     assert LIMITS.end_of(5, None) == 16
+
+
+def test_a_step_is_as_long_as_it_may_take_within_bounds() -> None:
+    assert chunk_budget(40_000.0, 0.1, max_seqs=64) == 4000
+    assert chunk_budget(800.0, 0.1, max_seqs=64) == 128
+    assert chunk_budget(0.0, 0.1, max_seqs=4) == 128
+    assert chunk_budget(1e9, 0.1, max_seqs=64) == 8192
+    assert chunk_budget(800.0, 0.1, max_seqs=300) == 600
