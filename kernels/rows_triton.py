@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
@@ -47,6 +48,15 @@ def largest_kernel(
     logit = tl.load(logits + row * stride + tokens, mask=tokens < vocabulary, other=float("-inf"))
     most = tl.max(tl.where(logit == logit, logit, float("inf")))
     tl.store(partial + row * tl.num_programs(1) + split, most)
+
+
+def largest(logits: torch.Tensor, split: int) -> torch.Tensor:
+    """For `row_largest`: float32 [rows, splits]. logits: [rows, V], those of a row side by side."""
+    rows, vocabulary = logits.shape
+    grid = (rows, triton.cdiv(vocabulary, split))
+    partial = logits.new_empty(grid)
+    largest_kernel[grid](logits, partial, vocabulary, logits.stride(0), SPLIT=split)
+    return partial
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from stretto.kernels.logprobs.reference import BLOCK, LANES
 from stretto.kernels.rows_triton import (
     NOTHING,
     finite,
-    largest_kernel,
+    largest,
     pack,
     packed_index,
     packed_value,
@@ -143,21 +143,15 @@ def logprobs(
 ) -> None:
     """See `stretto.kernels.logprobs.logprobs`. Logits of a row lie side by side, the other tensors whole."""
     split = choose(CONFIGS)["split"]
-    (rows, vocabulary), width, device = logits.shape, top.shape[1], logits.device
-    splits, blocks = triton.cdiv(vocabulary, split), triton.cdiv(vocabulary, BLOCK)
+    partial = largest(logits, split)
+    (rows, splits), vocabulary, width = partial.shape, logits.shape[1], top.shape[1]
+    blocks, stride = triton.cdiv(vocabulary, BLOCK), logits.stride(0)
+    sums, above = logits.new_empty(rows, blocks), tokens.new_empty(rows, splits)
+    candidates = torch.empty(rows, splits, width, dtype=torch.int64, device=logits.device)
+    between = logits, partial, tokens, sums, above, candidates
     constants = {"SPLITS": triton.next_power_of_2(splits), "enable_fp_fusion": False}
-    partial, sums = logits.new_empty(rows, splits), logits.new_empty(rows, blocks)
-    above = torch.empty(rows, splits, dtype=torch.int32, device=device)
-    candidates = torch.empty(rows, splits, max(1, width), dtype=torch.int64, device=device)
-    between = tokens, sums, above, candidates
-    stride = logits.stride(0)
-    largest_kernel[(rows, splits)](logits, partial, vocabulary, stride, SPLIT=split)
-    measure_kernel[(rows, splits)](
-        logits, partial, *between, vocabulary, stride, blocks, width, SPLIT=split, **constants
-    )
+    measure_kernel[(rows, splits)](*between, vocabulary, stride, blocks, width, SPLIT=split, **constants)
     report_kernel[(rows,)](
-        logits,
-        partial,
         *between,
         values,
         ranks,

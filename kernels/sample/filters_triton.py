@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
@@ -194,3 +195,42 @@ def limit_kernel(
     if m > 0:
         limit = tl.minimum(limit, (0.0 - tl.log(m.to(tl.float64))).to(tl.float32))
     tl.store(limits + row, limit)
+
+
+def find_limits(
+    logits: torch.Tensor,
+    partial: torch.Tensor,
+    temperature: torch.Tensor,
+    top_k: torch.Tensor,
+    top_p: torch.Tensor,
+    min_p: torch.Tensor,
+    config: dict[str, int],
+) -> torch.Tensor:
+    """float32 [rows]: the depth down to which a row's filters keep tokens; anything for a greedy row.
+
+    partial: of `rows_triton.largest`; the others and `config` are as in `sample`.
+    """
+    (rows, vocabulary), splits = logits.shape, partial.shape[1]
+    limits, scratch = logits.new_empty(rows), logits.new_empty(rows, vocabulary)
+    buckets = torch.zeros(2, rows, BUCKETS, dtype=torch.int64, device=logits.device)
+    filters, shape = (temperature, top_k, top_p), (vocabulary, logits.stride(0))
+    constants = {"SPLITS": triton.next_power_of_2(splits), "enable_fp_fusion": False}
+    weigh_kernel[(rows, splits)](
+        logits, partial, *filters, *buckets, *shape, SPLIT=config["split"], **constants
+    )
+    limit_kernel[(rows,)](
+        logits,
+        partial,
+        *filters,
+        min_p,
+        *buckets,
+        scratch,
+        limits,
+        *shape,
+        splits,
+        BLOCK=config["block"],
+        NEAR=config["near"],
+        num_warps=16,
+        **constants,
+    )
+    return limits

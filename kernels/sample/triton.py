@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 
 from stretto.kernels.generation import choose
-from stretto.kernels.rows_triton import finite, largest_kernel, pack, packed_index, row_largest
-from stretto.kernels.sample.filters_triton import BUCKETS, limit_kernel, weigh_kernel
+from stretto.kernels.rows_triton import finite, largest, pack, packed_index, row_largest
+from stretto.kernels.sample.filters_triton import find_limits
 from stretto.kernels.sample.noise_triton import gumbel, words
 
 CONFIGS = {80: {"split": 2048, "block": 4096, "near": 2048}}
@@ -73,31 +73,23 @@ def sample(
     """See `stretto.kernels.sample.sample`. Logits of a row lie side by side, the other tensors whole."""
     config = choose(CONFIGS)
     rows, vocabulary = logits.shape
-    splits = triton.cdiv(vocabulary, config["split"])
-    constants = {"SPLITS": triton.next_power_of_2(splits), "enable_fp_fusion": False}
-    shape, grid = (vocabulary, logits.stride(0)), (rows, splits)
-    partial, limits = logits.new_empty(grid), logits.new_empty(rows)
-    best = torch.empty(grid, dtype=torch.int64, device=logits.device)
-    buckets = torch.zeros(2, rows, BUCKETS, dtype=torch.int64, device=logits.device)
-    scratch = logits.new_empty(rows, vocabulary)
-    filters = temperature, top_k, top_p
-    drawn = temperature, limits, seeds, positions, best
-    largest_kernel[grid](logits, partial, *shape, SPLIT=config["split"])
-    weigh_kernel[grid](logits, partial, *filters, *buckets, *shape, SPLIT=config["split"], **constants)
-    limit_kernel[(rows,)](
+    partial = largest(logits, config["split"])
+    limits = find_limits(logits, partial, temperature, top_k, top_p, min_p, config)
+    best = torch.empty(partial.shape, dtype=torch.int64, device=logits.device)
+    splits = partial.shape[1]
+    padded = triton.next_power_of_2(splits)
+    draw_kernel[(rows, splits)](
         logits,
         partial,
-        *filters,
-        min_p,
-        *buckets,
-        scratch,
+        temperature,
         limits,
-        *shape,
-        splits,
-        BLOCK=config["block"],
-        NEAR=config["near"],
-        num_warps=16,
-        **constants,
+        seeds,
+        positions,
+        best,
+        vocabulary,
+        logits.stride(0),
+        SPLITS=padded,
+        SPLIT=config["split"],
+        enable_fp_fusion=False,
     )
-    draw_kernel[grid](logits, partial, *drawn, *shape, SPLIT=config["split"], **constants)
-    win_kernel[(rows,)](partial, best, out, splits, SPLITS=constants["SPLITS"], num_warps=1)
+    win_kernel[(rows,)](partial, best, out, splits, SPLITS=padded, num_warps=1)
