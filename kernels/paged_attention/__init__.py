@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from stretto.kernels.late import Late
 from stretto.kernels.paged_attention import cpu, reference
 
 __all__ = ["paged_attention"]
+
+gpu = Late("stretto.kernels.paged_attention.triton")
 
 
 def paged_attention(
@@ -18,6 +21,12 @@ def paged_attention(
     query_starts: torch.Tensor,
     kv_lengths: torch.Tensor,
     scale: float,
+    *,
+    window: int = 0,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
+    max_rows: int | None = None,
+    scratch: torch.Tensor | None = None,
 ) -> None:
     """out = softmax(q k^T * scale) v for every query row over the keys at its own and earlier positions.
 
@@ -26,8 +35,22 @@ def paged_attention(
     order. query_starts: int32 [B + 1]; kv_lengths: int32 [B]. Sequence b has the rows query_starts[b] :
     query_starts[b + 1], which are its last: row i of n sits at position kv_lengths[b] - n + i. Pages past a
     sequence's length are never read.
+
+    window: how many positions a row sees, its own the last of them, or 0 for all; pages before those of all
+    rows are never read. k_scale, v_scale: float32 [Hk], or None; an fp8 (e4m3) cache holds keys and values
+    divided by them.
+
+    For GPUs: max_rows, a bound on the rows of any sequence, if the host knows one: 1 spares a launch.
+    scratch: float32, at least `gpu.scratch_size(...)` long, or None to allocate it in the call. The host
+    reads no argument, so a call can be captured in a graph. It covers all lengths that block_tables has room
+    for, and sequences of one row and no keys, whose rows of out stay as they were.
     """
-    if cpu.fits(out, q, k_cache, v_cache):
+    if cpu.fits(out, q, k_cache, v_cache) and not window:
         cpu.paged_attention(out, q, k_cache, v_cache, block_tables, query_starts, kv_lengths, scale)
+        return
+    cache = (k_cache, v_cache, block_tables, query_starts, kv_lengths)
+    options = {"window": window, "k_scale": k_scale, "v_scale": v_scale}
+    if q.is_cuda:
+        gpu.paged_attention(out, q, *cache, scale, **options, max_rows=max_rows, scratch=scratch)
     else:
-        reference.paged_attention(out, q, k_cache, v_cache, block_tables, query_starts, kv_lengths, scale)
+        reference.paged_attention(out, q, *cache, scale, **options)

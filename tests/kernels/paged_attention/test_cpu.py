@@ -1,39 +1,13 @@
-from typing import NamedTuple
+from functools import partial
 
 import pytest
 import torch
+from paging import attend as attend_by
+from paging import paged
 
 from stretto.kernels.paged_attention import cpu, paged_attention, reference
 
-
-class Cache(NamedTuple):
-    """The keys and values of some sequences, in pages of some size, in no order; all other cells are NaN."""
-
-    keys: torch.Tensor
-    values: torch.Tensor
-    block_tables: torch.Tensor
-
-
-def paged(contents: list[torch.Tensor], page_size: int) -> Cache:
-    """contents: per sequence [2, length, Hk, D]."""
-    counts = [-(-x.shape[1] // page_size) for x in contents]
-    order = torch.randperm(sum(counts) + 3)
-    caches = torch.full((2, len(order), page_size, *contents[0].shape[2:]), float("nan"))
-    tables = torch.full((len(contents), max(counts) + 2), 2**30, dtype=torch.int32)
-    for index, (x, count) in enumerate(zip(contents, counts, strict=True)):
-        pages, order = order[:count], order[count:]
-        tables[index, :count] = pages
-        cells = (pages[:, None] * page_size + torch.arange(page_size)).flatten()[: x.shape[1]]
-        caches.flatten(1, 2)[:, cells] = x
-    return Cache(*caches, tables)
-
-
-def attend(q, cache, rows, lengths, function=paged_attention):
-    starts = torch.tensor([0, *rows]).cumsum(0).int()
-    out = torch.full_like(q, float("nan"))
-    lengths = torch.tensor(lengths, dtype=torch.int32)
-    function(out, q, *cache, starts, lengths, q.shape[2] ** -0.5)
-    return out
+attend = partial(attend_by, paged_attention)
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 16, 64])
@@ -42,7 +16,7 @@ def test_a_mixed_batch_equals_the_reference(heads, kv_heads, dim, page_size, ass
     rows, lengths = [1, 63, 3, 1, 17], [1, 63, 500, 200, 33]
     cache = paged([torch.randn(2, n, kv_heads, dim) for n in lengths], page_size)
     q = torch.randn(sum(rows), heads, dim)
-    expected = attend(q, cache, rows, lengths, reference.paged_attention)
+    expected = attend_by(reference.paged_attention, q, cache, rows, lengths)
     assert_close(attend(q, cache, rows, lengths), expected)
 
 
