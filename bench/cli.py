@@ -16,6 +16,7 @@ BENCHES = {
     "scheduler": "Microseconds of the scheduler per decode step.",
     "ring": "Round trip between two processes, beside ZeroMQ and pipes.",
     "kernels": "CPU kernels beside their torch references.",
+    "perplexity": "What each --quantization costs: perplexity, agreement with the stored weights.",
     "detokenizer": "Microseconds of the detokenizer per token.",
     "profiling": "What recording a profile costs.",
     "against": "Two servers under the same load over HTTP, in turn.",
