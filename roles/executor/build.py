@@ -13,6 +13,7 @@ import torch
 
 from stretto.kernels import warm
 from stretto.roles.config import Config
+from stretto.roles.executor.build_tiers import Tiers, build_tiers
 from stretto.roles.executor.device import Device
 from stretto.roles.executor.errors import ConfigError
 from stretto.roles.executor.kv import PageShape, count_pages, default_bytes
@@ -30,6 +31,8 @@ class Built(NamedTuple):
     device: str
     dtype: str
     pages: int
+    tiers: Tiers | None = None
+    """What lies below the pool."""
 
 
 def build(config: Config, wake: Callable[[], None], progress: Callable[[str], None]) -> Built:
@@ -53,15 +56,18 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
         group = model_config.num_heads // model_config.num_kv_heads
         network = warm.network(model.head_dim, group) | loader.kernels if loader.kernels else {}
         warm.compile_all(network | warm.sampler(), progress)
+    cache, longest = shape.allocate(pages, device.torch_device), -(-max_len // config.page_size)
+    tiers = build_tiers(config, device, cache, shape, longest, wake)
     runner = Runner(
         device=device,
         model=model,
-        cache=shape.allocate(pages, device.torch_device),
+        cache=cache,
         slots=config.max_seqs,
-        pages_per_slot=-(-max_len // config.page_size),
+        pages_per_slot=longest,
         wake=wake,
+        transfers=None if tiers is None else tiers.transfers,
     )
-    return Built(runner, device.name, str(model.dtype).removeprefix("torch."), pages)
+    return Built(runner, device.name, str(model.dtype).removeprefix("torch."), pages, tiers)
 
 
 def make_device(name: str, alarm: Callable[[], None]) -> Device:

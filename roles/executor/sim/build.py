@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import torch
@@ -9,14 +10,17 @@ import torch
 from stretto.kernels import warm
 from stretto.roles.config import Config
 from stretto.roles.executor.build import Built
+from stretto.roles.executor.build_tiers import Tiers
 from stretto.roles.executor.device_sim import SimDevice
 from stretto.roles.executor.errors import ConfigError
-from stretto.roles.executor.kv import PageShape, count_pages
+from stretto.roles.executor.host_kv import ModelledMover
+from stretto.roles.executor.kv import PageShape, count_host_pages, count_pages
 from stretto.roles.executor.sim.cost import Roofline, fixed
-from stretto.roles.executor.sim.gpus import GPUS, POOL_SHARE
+from stretto.roles.executor.sim.gpus import GPUS, LINKS, POOL_SHARE
 from stretto.roles.executor.sim.models import room, simulated_model
 from stretto.roles.executor.sim.runner import Absent, SimulatedRunner
 from stretto.roles.executor.sim.script import Script
+from stretto.roles.executor.transfers import Transfers
 from stretto.roles.executor.weights.model_config import load_model_config
 
 DTYPE = torch.bfloat16
@@ -34,6 +38,7 @@ def build_simulated(config: Config, wake: Callable[[], None], progress: Callable
     tokens = load_model_config(config.model_dir)
     device = SimDevice(wake, f"simulated {config.sim_gpu}, {config.sim_model}", free)
     max_len = min(config.max_model_len or model.max_position_embeddings, model.max_position_embeddings)
+    tiers = _tiers(config, device, shape, wake)
     runner = SimulatedRunner(
         seconds=fixed(config.sim_step_ms / 1e3) if config.sim_step_ms else Roofline(gpu, model),
         script=Script(tokens.vocab_size, tokens.eos_token_ids, config.sim_output_tokens),
@@ -43,5 +48,18 @@ def build_simulated(config: Config, wake: Callable[[], None], progress: Callable
         slots=config.max_seqs,
         pages_per_slot=-(-max_len // config.page_size),
         wake=wake,
+        transfers=None if tiers is None else tiers.transfers,
     )
-    return Built(runner, device.name, "bfloat16", pages)
+    return Built(runner, device.name, "bfloat16", pages, tiers)
+
+
+def _tiers(config: Config, device: SimDevice, shape: PageShape, wake: Callable[[], None]) -> Tiers | None:
+    """Host memory that is not there either: only the time of the copies passes."""
+    if config.disk_kv:
+        raise ConfigError("--disk-kv: a simulated GPU has no KV that could be stored; leave it out")
+    pages = count_host_pages(config.host_kv_memory, shape, sys.maxsize)
+    if not pages:
+        return None
+    stream, seconds = device.stream(), shape.bytes / LINKS[config.sim_gpu]
+    transfers = Transfers(device, stream, ModelledMover(stream.spend, seconds), None, None, shape.bytes, wake)
+    return Tiers(transfers, pages, False, 1 / seconds)

@@ -37,5 +37,9 @@ LAUNCH_SECONDS = 0.5e-6
 """What the device loses between two kernels of a CUDA graph: 3.4 us for a kernel of 2.9 us, as measured in
 "Getting Started with CUDA Graphs", https://developer.nvidia.com/blog/cuda-graphs/."""
 
+LINKS = {"a100": 25e9, "h100": 50e9, "h200": 50e9, "b200": 50e9, "l40s": 25e9}
+"""Bytes per second between the GPU and pinned host memory: PCIe 4.0 x16 has 32 GB/s a direction, 5.0 has 64;
+some four fifths of it are reached."""
+
 POOL_SHARE = 0.85
 """Of the memory that the weights leave, as on a real GPU (`kv.CUDA_SHARE`); the rest is for activations."""
