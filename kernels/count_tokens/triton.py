@@ -12,7 +12,7 @@ BLOCK = 128
 _STEP = tl.constexpr(IN_OUTPUT)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def count_tokens_kernel(
     seen: tl.tensor,
     history: tl.tensor,

@@ -53,7 +53,7 @@ def _block_sums(
     return tl.reshape(_fold(_fold(_fold(_fold(sums, 8), 4), 2), 1), (SPLIT // _BLOCK,))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["width"])
 def measure_kernel(
     logits: tl.tensor,
     partial: tl.tensor,
@@ -90,7 +90,7 @@ def measure_kernel(
         left = tl.where(left == best, NOTHING, left)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["width"])
 def report_kernel(
     logits: tl.tensor,
     partial: tl.tensor,
@@ -162,6 +162,6 @@ def logprobs(
         splits,
         width,
         BLOCKS=triton.next_power_of_2(blocks),
-        CANDIDATES=triton.next_power_of_2(max(1, splits * width)),
+        CANDIDATES=triton.next_power_of_2(splits) * max(32, triton.next_power_of_2(width)),
         **constants,
     )

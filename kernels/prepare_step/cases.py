@@ -12,7 +12,7 @@ from stretto.kernels.prepare_step.triton import prepare_step
 
 
 def cases(capability: int) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Decodes alone, and a mixed step; the bits of the number of sequences make other code."""
+    """Decodes alone, and a mixed step: the same code."""
     yield "decode 64", partial(_call, 64, 64)
     yield "mixed 256", partial(_call, 2048, 256)
 

@@ -14,7 +14,8 @@ from stretto.kernels.generation import choose
 from stretto.kernels.prepare_step.state import Deltas, SlotState, StepInputs
 
 CONFIGS = {80: {"appends": 64, "sequences": 128, "rows": 128, "entries": 256}}
-"""How many of each a program looks at together."""
+"""How many of each a program looks at together. The size of a step makes no other code: nothing is compiled
+while serving."""
 
 
 @triton.jit
@@ -56,7 +57,7 @@ def _append(
         tl.debug_barrier()
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "sequences", "samples"])
 def sequences_kernel(
     lengths: tl.tensor,
     page_counts: tl.tensor,
@@ -115,7 +116,7 @@ def sequences_kernel(
         sampled += tl.sum(wanted.to(tl.int32))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "sequences", "steps"])
 def rows_kernel(
     page_counts: tl.tensor,
     table: tl.tensor,
@@ -132,14 +133,14 @@ def rows_kernel(
     rows: tl.tensor,
     sequences: tl.tensor,
     page_size: tl.tensor,
-    STEPS: tl.constexpr,
+    steps: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:
-    """STEPS: so many bits has the number of sequences. A row finds its sequence by bisection."""
+    """steps: so many bits has the number of sequences. A row finds its sequence by bisection."""
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     sequence = tl.zeros((BLOCK,), tl.int32)
-    for step in tl.static_range(STEPS):
-        further = sequence + (1 << (STEPS - 1 - step))
+    for step in range(steps):
+        further = sequence + (1 << (steps - 1 - step))
         start = tl.load(query_starts + further, mask=further < sequences, other=2**31 - 1)
         sequence = tl.where(start <= row, further, sequence)
     chunk_count = tl.load(counts + 2)
@@ -221,7 +222,7 @@ def prepare_step(state: SlotState, deltas: Deltas[torch.Tensor], inputs: StepInp
         rows,
         sequences,
         page_size,
-        STEPS=sequences.bit_length(),
+        sequences.bit_length(),
         BLOCK=config["rows"],
         num_warps=4,
     )

@@ -16,7 +16,7 @@ CONFIGS = {80: {"threads": 512, "tile": 1024}}
 """`threads`: at most so many for a program, of 8 elements each. `tile`: elements that short rows share."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def rms_norm_kernel(
     out: tl.tensor,
     x: tl.tensor,

@@ -11,8 +11,8 @@ from stretto.kernels.sample.triton import sample
 
 
 def cases(capability: int) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Vocabularies of Llama 2 and 3: splits are padded to a power of two, which makes other code."""
-    for vocabulary in (32000, 128256):
+    """Vocabularies of Llama 2 and 3, and one of a single split: their number, padded, makes other code."""
+    for vocabulary in (1000, 32000, 128256):
         yield str(vocabulary), partial(_call, vocabulary)
 
 

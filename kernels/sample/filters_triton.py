@@ -18,7 +18,7 @@ from stretto.kernels.sample.noise_triton import exp
 
 BUCKETS = 2048
 _BUCKETS, _LAST = tl.constexpr(BUCKETS), tl.constexpr(BUCKETS - 1)
-_PER_UNIT = tl.constexpr(32.0)
+_PER_UNIT, _WIDTH = tl.constexpr(32.0), tl.constexpr(1 / 32)
 _INFINITY = tl.constexpr(0x7F800000)
 _UNIT = tl.constexpr(float(1 << 40))
 
@@ -38,7 +38,7 @@ def bucket(depth: tl.tensor) -> Any:
 @triton.jit
 def _first_key(bucket: tl.tensor) -> Any:
     """The bits of a bucket's smallest depth; those of infinity for the one after the last."""
-    key = (bucket.to(tl.float32) / _PER_UNIT).to(tl.int32, bitcast=True)
+    key = (bucket.to(tl.float32) * _WIDTH).to(tl.int32, bitcast=True)
     return tl.where(bucket > _LAST, _INFINITY, key)
 
 

@@ -21,12 +21,12 @@ def assert_equals_the_reference(*args):
         assert torch.equal(mine, other)
 
 
-@pytest.mark.parametrize(("size", "width"), [(1, 1), (3, 3), (65, 2), (1024, 0), (1025, 5), (9000, 20)])
+@pytest.mark.parametrize(("size", "width"), [(1, 1), (3, 3), (65, 2), (1024, 0), (1025, 20), (5000, 5)])
 @pytest.mark.parametrize("rounded", [False, True], ids=["distinct", "tied"])
 def test_every_bit_equals_the_references(size, width, rounded):
-    wide = torch.randn(4, 2 * size) * torch.tensor([[0.1], [1.0], [8.0], [40.0]])
+    wide = torch.randn(2, 2 * size) * torch.tensor([[0.5], [20.0]])
     logits = (wide.round() if rounded else wide)[:, :size]
-    assert_equals_the_reference(logits, torch.randint(size, (4,)), width)
+    assert_equals_the_reference(logits, torch.randint(size, (2,)), width)
 
 
 def test_rows_without_a_distribution_have_no_log_probabilities():

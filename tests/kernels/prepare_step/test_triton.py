@@ -145,7 +145,7 @@ def run(prepare, draw, page_size, extra, steps):
 
 SMALL = {80: {"appends": 4, "sequences": 2, "rows": 8, "entries": 4}}
 """So that blocks end within every kind of work."""
-some = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+some = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @given(data=st.data())

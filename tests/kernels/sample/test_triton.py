@@ -34,7 +34,7 @@ def draw(
     return out
 
 
-@pytest.mark.parametrize(("rows", "size"), [(4, 1), (8, 3), (8, 63), (8, 700)])
+@pytest.mark.parametrize(("rows", "size"), [(2, 1), (4, 3), (6, 63), (6, 700)])
 @pytest.mark.parametrize("rounded", [False, True], ids=["distinct", "tied"])
 def test_every_token_equals_the_references(rows, size, rounded):
     wide = torch.randn(rows, 2 * size) * 3
@@ -119,7 +119,7 @@ def test_rows_without_a_distribution_give_minus_one(temperature):
 
 
 def test_tokens_at_minus_infinity_are_never_drawn():
-    logits = torch.full((8, 300), -INF)
+    logits = torch.full((4, 300), -INF)
     logits[:, [17, 283]] = 0.0
-    tokens = draw(logits, seeds=torch.arange(8), top_k=50 * (torch.arange(8) % 4), top_p=0.99)
+    tokens = draw(logits, seeds=torch.arange(4), top_k=50 * (torch.arange(4) % 2), top_p=0.99)
     assert tokens.unique().tolist() == [17, 283]
