@@ -167,7 +167,18 @@ class Detokenize(msgspec.Struct, tag="detokenize", frozen=True):
     token_ids: list[int]
 
 
-ToTokenizer = Submit | Cancel | Tokenize | Detokenize
+class CacheQuery(msgspec.Struct, tag="cache_query", frozen=True):
+    """What does the prefix cache hold? Passed on as `Inspect`; answered by `CacheReport`, by way of a
+    detokenizer. Not answered where one of them dies meanwhile.
+    """
+
+    uid: int
+    gateway: int
+    flush: bool = False
+    """First drop all that nobody uses."""
+
+
+ToTokenizer = Submit | Cancel | Tokenize | Detokenize | CacheQuery
 
 
 # ── gateway → detokenizer (zmq PUSH → PULL, one socket per detokenizer) ─────────────────────────
@@ -190,6 +201,8 @@ class Detach(msgspec.Struct, tag="detach", frozen=True):
     """The client of a retained stream is gone: keep what comes, and end the stream when `retain` is over."""
 
     uid: int
+    gateway: int | None = None
+    """Which gateway's client; ignored where another has the stream by now. None: whichever has it."""
 
 
 ToDetokenizer = Attach | Detach
@@ -260,6 +273,41 @@ class Detached(msgspec.Struct, tag="detached", frozen=True):
     """Another gateway has it."""
 
 
+class CachedPrefix(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of tokens that the prefix tree holds after `start` others, without a branch."""
+
+    start: int
+    tokens: int
+    running: int
+    """Sequences that run on it."""
+    continuations: int
+    """Stretches that go on after it."""
+    uses_ago: int
+    """How many uses of the cache ago it was used last."""
+
+
+class CacheSummary(msgspec.Struct, frozen=True, array_like=True):
+    """What the prefix tree holds on the device."""
+
+    tokens: int
+    nodes: int
+    salts: int
+    pages_free: int
+    pages_cached: int
+    pages_owned: int
+    largest: list[CachedPrefix]
+
+
+class CacheReport(msgspec.Struct, tag="cache_report", frozen=True):
+    """The answer to `CacheQuery`. Terminal."""
+
+    uid: int
+    gateway: int
+    summary: CacheSummary
+    flushed: int = 0
+    """Tokens dropped."""
+
+
 class Event(msgspec.Struct, frozen=True, array_like=True):
     """Progress of one request, in order. The one with `finish_reason` is terminal and carries `usage`.
 
@@ -302,7 +350,7 @@ class Events(msgspec.Struct, tag="events", frozen=True):
     events: list[Event]
 
 
-ToGateway = Rejected | Events | Tokenized | Detokenized | Detached
+ToGateway = Rejected | Events | Tokenized | Detokenized | Detached | CacheReport
 
 
 # ── tokenizer → scheduler (ring, one per tokenizer) ──────────────────────────────────────────────
@@ -413,7 +461,15 @@ class Abort(msgspec.Struct, tag="abort", frozen=True, array_like=True):
     uid: int
 
 
-ToScheduler = Request | Abort
+class Inspect(msgspec.Struct, tag="inspect", frozen=True, array_like=True):
+    """A `CacheQuery`, passed on."""
+
+    uid: int
+    gateway: int
+    flush: bool
+
+
+ToScheduler = Request | Abort | Inspect
 
 
 # ── scheduler → detokenizer (ring, one per detokenizer; a request stays with uid % detokenizers) ─
@@ -491,6 +547,8 @@ class Tokens(msgspec.Struct, tag="tokens", frozen=True, array_like=True):
     """Complete before the request's first token or its end; they may come in parts, in order."""
     hits: list[tuple[int, int]] = []
     """(uid, cached_tokens), with the first token: an output that a stop string ends has no `End`."""
+    reports: list[CacheReport] = []
+    """To be passed on to their gateways."""
 
 
 # ── detokenizer → scheduler (ring) ───────────────────────────────────────────────────────────────

@@ -170,11 +170,17 @@ class Scheduler(Role):
     def _recall(self, core: Core) -> None:
         """Go on with what a scheduler before this one had, once."""
         if self._held:
-            for request, uids in requests_of(held for part in self._held.values() for held in part):
+            for request, uids in requests_of(self._wanted()):
                 self.ctx.at_work(request.uid)
                 core.recall(request, uids)
             self.ctx.at_work(0)
             self._held.clear()
+
+    def _wanted(self) -> Iterator[m.Held]:
+        """What is held and was not stopped meanwhile."""
+        stopped = set(self._stopped)
+        for part in self._held.values():
+            yield from (held for held in part if held.uid not in stopped)
 
     def _take_in(self, core: Core) -> None:
         """Requests, unless a detokenizer is far behind; and what is of no use any more."""
@@ -198,6 +204,8 @@ class Scheduler(Role):
                 core.submit([message])
             case m.Abort(uid):
                 core.abort([uid])
+            case m.Inspect():
+                self._report(core, message)
 
     def _limits(self, hello: m.Hello) -> Limits:
         config = self.ctx.config
@@ -238,6 +246,12 @@ class Scheduler(Role):
         for index, tokens in core.take():
             self._readers[index].send(_encoder.encode(tokens))
 
+    def _report(self, core: Core, query: m.Inspect) -> None:
+        flushed = core.flush_cache() if query.flush else 0
+        report = m.CacheReport(query.uid, query.gateway, core.summarize_cache(), flushed)
+        reader = self._readers[query.uid % len(self._readers)]
+        reader.send(_encoder.encode(m.Tokens(reports=[report])))
+
     def _measure(self, core: Core) -> None:
         meter, (free, cached, owned) = self.ctx.meter, core.pages
         for name, amount in core.take_counts().by_metric():
@@ -247,6 +261,9 @@ class Scheduler(Role):
         meter.set("kv_pages_free", free)
         meter.set("kv_pages_cached", cached)
         meter.set("kv_pages_owned", owned)
+        meter.set("new_token_ratio", core.new_token_ratio)
+        oldest = core.oldest_arrival
+        meter.set("queue_oldest_seconds", 0.0 if oldest is None else time.monotonic() - oldest)
         if core.tiers.enabled:
             self._measure_tiers(core.tiers)
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from stretto.roles import messages as m
-from stretto.roles.scheduler import audit
+from stretto.roles.scheduler import audit, summary
 from stretto.roles.scheduler.below import NOTHING_BELOW, Below
 from stretto.roles.scheduler.counts import Counts
 from stretto.roles.scheduler.digest import Digest
@@ -77,6 +77,20 @@ class Core:
         return pool.free, pool.cached, pool.owned
 
     @property
+    def new_token_ratio(self) -> float:
+        """Share of its possible output that admission expects of a running sequence."""
+        return self._requests.batch.ratio.value
+
+    @property
+    def oldest_arrival(self) -> float | None:
+        """When the one that has waited longest in the queue arrived, `time.monotonic()` seconds."""
+        return self._requests.queue.oldest_arrival
+
+    def summarize_cache(self) -> m.CacheSummary:
+        """What the prefix tree holds."""
+        return summary.summarize(self._requests.batch.memory)
+
+    @property
     def tiers(self) -> Tiers:
         """What lies below the device; to be read."""
         return self._requests.batch.memory.tiers
@@ -88,6 +102,8 @@ class Core:
 
     def take_counts(self) -> Counts:
         """What happened since the last call."""
+        memory = self._requests.batch.memory
+        self._requests.counts.evicted_pages, memory.evicted_pages = memory.evicted_pages, 0
         counts, self._requests.counts = self._requests.counts, Counts()
         return counts
 
@@ -109,6 +125,10 @@ class Core:
         for uid in uids:
             self._requests.cut(uid, None)
         self._settle()
+
+    def flush_cache(self) -> int:
+        """Drop what the prefix tree has and nobody uses; returns how many tokens that were."""
+        return summary.flush(self._requests.batch.memory)
 
     def expire(self, now: float) -> None:
         """Fail every request whose deadline has come, wherever it is."""

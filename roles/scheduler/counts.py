@@ -15,6 +15,7 @@ class Counts:
     wasted_tokens: int = 0
     """Computed after a stop id that was learnt a step late."""
     retractions: int = 0
+    evicted_pages: int = 0
 
     def by_metric(self) -> list[tuple[str, int]]:
         """The counts that are not 0, under their names in `roles.metrics`."""

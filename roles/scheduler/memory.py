@@ -39,6 +39,8 @@ class Memory:
         self.pool = Pool(limits.pages)
         self.tree = Tree(self.pool, limits.page_size, self._leaving)
         self.tiers = Tiers(limits.below)
+        self.evicted_pages = 0
+        """Cached pages given up for want of free ones; whoever counts them sets it to 0."""
         self._page_size = limits.page_size
         self._last_keys = LastKeys(limits.page_size)
 
@@ -90,10 +92,12 @@ class Memory:
 
     def take(self, count: int) -> Ints:
         """Get `count` pages, at most `available`, evicting what was used longest ago."""
+        cached = self.pool.cached
         while self.pool.free < count:
             # Pinned prefixes come last, but they do come: a lone sequence must be able to use the whole pool.
             if not self.tree.evict():
                 self.tree.strip()
+        self.evicted_pages += cached - self.pool.cached
         pages = self.pool.take(count)
         self.tiers.reuse(pages)
         return pages

@@ -43,6 +43,11 @@ class Line:
         yield from self._again
         yield from self._fresh
 
+    @property
+    def oldest_arrival(self) -> float:
+        """Of those in it; there must be one."""
+        return min(among[0].request.arrived for among in (self._again, self._fresh) if among)
+
     def add(self, sequence: Sequence) -> None:
         """A new sequence, or one that was retracted."""
         insort(self._list(sequence), sequence, key=_rank)
@@ -216,6 +221,12 @@ class Queue:
             return
         if not self._line(sequence).remove(sequence):
             raise AssertionError(f"request {sequence.uid} is not in the queue")
+
+    @property
+    def oldest_arrival(self) -> float | None:
+        """When the first of those that are ready arrived, `time.monotonic()` seconds."""
+        firsts = (line.oldest_arrival for line in self._lines.values() if line)
+        return min(firsts, default=None)
 
     @property
     def held(self) -> Iterator[tuple[Sequence, int]]:

@@ -87,6 +87,8 @@ class Tree:
         """By salt: those that have children."""
         self._nodes = 0
         self._clock = count(1)
+        self.uses = 0
+        """Of the tree so far: what a node's `stamp` counts."""
         self._tie = count()
         self._heap: list[tuple[int, int, Node]] = []
         """(stamp, tie-break, node) of each unpinned leaf, and stale entries."""
@@ -215,7 +217,7 @@ class Tree:
         self._offer(parent)
 
     def _touch(self, node: Node) -> None:
-        stamp = next(self._clock)
+        self.uses = stamp = next(self._clock)
         at: Node | None = node
         while at is not None:
             at.stamp, at = stamp, at.parent
@@ -236,6 +238,15 @@ class Tree:
             node = stack.pop()
             yield node
             stack.extend(node.children.values())
+
+    def __iter__(self) -> Iterator[Node]:
+        """Every node but the roots."""
+        return self._walk()
+
+    @property
+    def salts(self) -> int:
+        """How many salts have anything here."""
+        return len(self._roots)
 
     def check(self, pins: dict[int, int]) -> Ints:
         """Verify the shape; `pins` has the expected pins by `id(node)`. Returns tree references per page.

@@ -13,7 +13,7 @@ import zmq
 
 from stretto.roles import messages as m
 from stretto.roles.actor import Role
-from stretto.roles.sockets import Mailbox, Outbox
+from stretto.roles.sockets import RETRY_SECONDS, Mailbox, Outboxes
 from stretto.roles.tokenizer.chat import load_template
 from stretto.roles.tokenizer.core import Core
 from stretto.roles.tokenizer.lane import Lane, Outcome, Task
@@ -32,7 +32,8 @@ class Tokenizer(Role):
     """Receives `Submit` and `Cancel`; sends `Request` and `Abort` to the scheduler, `Rejected` to a gateway.
 
     `Tokenize` and `Detokenize` it answers itself.
-    While the ring to the scheduler is full it leaves messages in the mailbox, so that gateways feel it.
+    While the ring to the scheduler is full, or a gateway takes nothing, it leaves messages in the mailbox, so
+    that gateways feel it.
     A cancel cannot overtake its request: both go through this loop, in order.
     """
 
@@ -43,11 +44,11 @@ class Tokenizer(Role):
         model_dir = Path(ctx.config.model_dir)
         vocabulary = load_vocabulary(model_dir, ctx.config.max_model_len)
         self._core = Core(vocabulary, load_template(model_dir))
-        self._lane = Lane(self._work, ctx.wake)
+        self._lane = Lane(self._work_aside, ctx.wake)
         self._scheduler = ctx.sender("scheduler.0")
         self._zmq = zmq.Context()
-        gateways = range(ctx.config.gateways)
-        self._gateways = [Outbox(self._zmq, ctx.endpoint("gateway", i)) for i in gateways]
+        gateways = ctx.config.gateways + 1  # one is spare, for the successor of one that is replaced
+        self._gateways = Outboxes(self._zmq, lambda i: ctx.endpoint("gateway", i), gateways)
         self._mailbox = Mailbox(self._zmq, ctx.endpoint("tokenizer", ctx.index))
         asyncio.get_running_loop().add_reader(self._mailbox.fd, self._on_mail)
         return {"vocabulary": vocabulary.size, "context": vocabulary.context, "eos": list(vocabulary.eos)}
@@ -58,6 +59,9 @@ class Tokenizer(Role):
 
     def turn(self) -> None:
         """Handle what the lane has done and what is in the mailbox, up to `BYTES_PER_TURN`."""
+        if self._gateways.blocked():
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self.ctx.wake)
+            return
         budget = BYTES_PER_TURN
         while budget > 0:
             if self._scheduler.blocked:
@@ -83,14 +87,29 @@ class Tokenizer(Role):
             case m.Cancel(uid):
                 if not self._lane.cancel(uid):
                     self._abort(uid)
-            case _ if not 0 <= message.gateway < len(self._gateways):
+            case _ if message.gateway not in self._gateways:
                 self.ctx.log.warning("dropped request %d of unknown gateway %d", message.uid, message.gateway)
+            case m.CacheQuery(uid, gateway, flush):
+                self._scheduler.send(_encoder.encode(m.Inspect(uid, gateway, flush)))
             case _ if len(data) > BYTES_PER_TURN:
                 self._lane.add(message)
             case _:
                 self._settle(message, self._work(message))
 
+    def _work_aside(self, task: Task) -> Outcome:
+        """On the lane's thread."""
+        self.ctx.at_work(task.uid, lane=1)
+        outcome = self._prepare(task)
+        self.ctx.at_work(0, lane=1)
+        return outcome
+
     def _work(self, task: Task) -> Outcome:
+        self.ctx.at_work(task.uid)
+        outcome = self._prepare(task)
+        self.ctx.at_work(0)
+        return outcome
+
+    def _prepare(self, task: Task) -> Outcome:
         try:
             match task:
                 case m.Submit():
@@ -119,8 +138,7 @@ class Tokenizer(Role):
     def _reply(self, gateway: int, message: m.ToGateway) -> None:
         if isinstance(message, m.Rejected):
             self.ctx.meter.add("prompts_rejected_total")
-        if not self._gateways[gateway].send(_encoder.encode(message)):
-            self.ctx.log.warning("gateway %d takes no messages: dropped %s", gateway, type(message).__name__)
+        self._gateways.send(gateway, _encoder.encode(message))
 
     def probes(self) -> tuple[Probe, ...]:
         """See `roles.actor`. What the lane does on its thread is not recorded."""

@@ -389,6 +389,11 @@ class World:
         self.collect()
         return uid
 
+    def optimistic(self) -> World:
+        """Let outputs be expected to stay short, so that more is admitted than the pool can hold."""
+        self.core._requests.batch.ratio.value = 0.0
+        return self
+
     def plan(self) -> m.Plan | None:
         plan = self.core.next_plan()
         self.lower.give(self.core.take_moves())

@@ -108,9 +108,7 @@ def test_the_source_of_a_copy_is_held_until_the_copy_has_happened() -> None:
 
 def crowded() -> World:
     """Two sequences are admitted to six pages, whatever they may need."""
-    world = World(pages=6, page_size=4, max_seqs=2)
-    world.core._requests.batch.ratio.value = 0.0
-    return world
+    return World(pages=6, page_size=4, max_seqs=2).optimistic()
 
 
 def test_the_youngest_is_retracted_and_nobody_notices() -> None:
@@ -193,8 +191,7 @@ def test_admission_leaves_pages_for_what_outputs_are_expected_to_need() -> None:
 
 def test_a_retraction_takes_whoever_loses_least_and_the_ratio_learns() -> None:
     world = World(pages=10, page_size=4, max_seqs=3, max_batched_tokens=64, prefix_cache=False)
-    batch = world.core._requests.batch
-    batch.ratio.value = 0.0
+    batch = world.optimistic().core._requests.batch
     short = world.submit([9, 9], max_tokens=30)
     longer = [world.submit([first, *range(9)], max_tokens=18) for first in (20, 30)]
     sequences = [world.core._requests.live[uid] for uid in (short, *longer)]

@@ -140,7 +140,7 @@ def test_scores_neither_repeat_nor_lack_when_the_device_is_lost() -> None:
 
 @pytest.mark.parametrize("cache", [True, False])
 def test_scores_neither_repeat_nor_lack_when_their_prompt_is_retracted(cache: bool) -> None:
-    world = World(pages=19, page_size=1, max_batched_tokens=3, prefix_cache=cache)
+    world = World(pages=20, page_size=1, max_batched_tokens=3, prefix_cache=cache).optimistic()
     old = world.submit([1, 2, 3], max_tokens=16)
     world.turn()
     sampling = m.Sampling(prompt_logprobs=2, logprobs=1)
@@ -156,7 +156,7 @@ def test_scores_neither_repeat_nor_lack_when_their_prompt_is_retracted(cache: bo
 
 
 def test_a_prompt_is_not_scored_twice_when_its_answer_is_retracted() -> None:
-    world = World(pages=6, page_size=4, max_seqs=2)
+    world = World(pages=6, page_size=4, max_seqs=2).optimistic()
     world.submit([1, 2, 3, 4], max_tokens=16)
     young = world.submit([5, 6, 7, 8], max_tokens=16, sampling=m.Sampling(prompt_logprobs=2, logprobs=1))
     world.drain()

@@ -134,7 +134,7 @@ def test_lower_priorities_are_served_first() -> None:
 
 
 def test_the_lowest_rank_is_retracted() -> None:
-    world = World(pages=6, page_size=4, max_seqs=2)
+    world = World(pages=6, page_size=4, max_seqs=2).optimistic()
     world.submit([1, 2, 3, 4], max_tokens=16, seed=1, priority=1)
     world.submit([5, 6, 7, 8], max_tokens=16, seed=2)
     world.drain()

@@ -84,7 +84,7 @@ def test_more_beams_than_slots() -> None:
 
 
 def test_beams_survive_retractions() -> None:
-    world = world_of(pages=19, page_size=1, max_batched_tokens=3)
+    world = world_of(pages=20, page_size=1, max_batched_tokens=3).optimistic()
     old = world.submit([1, 2, 3], max_tokens=16)
     world.turn()
     uids = submit(world, list(range(12)), max_tokens=3)
