@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from stretto.roles.executor.sim.models import simulated_model
 from stretto.roles.executor.weights.model_config import load_model_config
 from stretto.roles.executor.weights.prepare import locate
 from stretto.roles.graph import names
+from stretto.roles.preflight import advice
 
 EMBEDDED_NAME = "SmolLM2-135M-Instruct"
 
@@ -27,7 +29,7 @@ def resolve(config: Config, say: Callable[[str], None]) -> Config:
     """
     _check_cores(config)
     cache = Path(config.cache_dir) if config.cache_dir else default_cache()
-    cache.mkdir(parents=True, exist_ok=True)
+    _make(cache)
     directory = locate(config.model, cache) or _prepare(config.model, cache, say)
     return msgspec.structs.replace(
         config,
@@ -46,6 +48,17 @@ def _check_cores(config: Config) -> None:
             f"--spin-us needs a core for each of the {processes} roles and one to spare, but there are "
             f"{cores}; leave it out"
         )
+
+
+def _make(cache: Path) -> None:
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache):
+            pass
+    except OSError as error:
+        raise SetupError(
+            f"cannot write to the cache directory {cache}: {advice(error)}; $STRETTO_CACHE names another place"
+        ) from error
 
 
 def default_cache() -> Path:
@@ -72,7 +85,7 @@ def _prepare(model: str, cache: Path, say: Callable[[str], None]) -> Path:
         say(line.rstrip())
     out = process.stdout.read().strip()
     if process.wait() != 0:
-        raise SetupError(f"cannot prepare model {model or EMBEDDED_NAME!r}: {last}")
+        raise SetupError(f"cannot prepare model {model or EMBEDDED_NAME!r} in {cache}: {last}")
     return Path(out.splitlines()[-1])
 
 

@@ -34,3 +34,10 @@ def test_spinning_is_refused_where_roles_would_fight_for_the_cores(monkeypatch: 
         resolve(Config(spin_us=50), lambda line: None)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(6)))
     assert resolve(Config(spin_us=50, device="sim"), lambda line: None).spin_us == 50
+
+
+def test_a_cache_directory_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("STRETTO_CACHE", str(tmp_path / "file"))
+    with pytest.raises(SetupError, match=r"cannot write to the cache directory .*/file: .*STRETTO_CACHE"):
+        resolve(Config(), print)
