@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,46 +11,104 @@ import msgspec
 import zmq
 
 from stretto.roles import messages as m
-from stretto.roles.actor import Role
-from stretto.roles.detokenizer.core import Core
+from stretto.roles.actor import Context, Role
+from stretto.roles.detokenizer.core import Core, Turn
 from stretto.roles.detokenizer.scheme import load_scheme
-from stretto.roles.sockets import Outbox
+from stretto.roles.sockets import RETRY_SECONDS, Mailbox, Outboxes
 from stretto.roles.trace import Probe, span
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(m.Tokens)
+_calls: msgspec.msgpack.Decoder[m.ToDetokenizer] = msgspec.msgpack.Decoder(m.ToDetokenizer)
 
 
 class Detokenizer(Role):
-    """Receives `Tokens`; sends `Events`, one message per gateway and turn, and `StopHit` to the scheduler."""
+    """Receives `Tokens`, and from gateways whose clients come back `Attach`.
+
+    Sends `Events`, one message per gateway and turn; to the scheduler `StopHit`, and to a new one `Recall`.
+    While a gateway takes nothing it leaves messages in the ring, so that the scheduler feels it.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        super().__init__(ctx)
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at: float | None = None
+        """The time that the alarm is set for."""
 
     async def open(self) -> dict[str, Any]:
-        """Load the vocabulary, connect to the gateways."""
-        ctx = self.ctx
+        """Load the vocabulary, bind the mailbox."""
+        ctx, self._loop = self.ctx, asyncio.get_running_loop()
         scheme = load_scheme(Path(ctx.config.model_dir))
-        self._core = Core(scheme)
+        self._core = Core(scheme, ctx.at_work)
         self._inbox = ctx.receiver("scheduler.0")
         self._scheduler = ctx.sender("scheduler.0")
         self._zmq = zmq.Context()
-        gateways = range(ctx.config.gateways)
-        self._gateways = [Outbox(self._zmq, ctx.endpoint("gateway", i)) for i in gateways]
-        self._scheduler.send(_encoder.encode(m.Recall()))
+        gateways = ctx.config.gateways + 1  # one is spare, for the successor of one that is replaced
+        self._gateways = Outboxes(self._zmq, lambda i: ctx.endpoint("gateway", i), gateways)
+        self._mailbox = Mailbox(self._zmq, ctx.endpoint("detokenizer", ctx.index))
+        self._loop.add_reader(self._mailbox.fd, self._on_mail)
+        self._recall()
         return {"scheme": type(scheme).__name__}
+
+    def _on_mail(self) -> None:
+        self._mailbox.hear()
+        self.ctx.wake()
 
     def turn(self) -> None:
         """Take in every message there is, then send what became certain."""
+        if self._gateways.blocked():
+            self._loop.call_later(RETRY_SECONDS, self.ctx.wake)
+            return
+        self._core.tick(time.monotonic())
         for record in self._inbox.drain():
             self._core.feed(_decoder.decode(record))
-        turn = self._core.take()
+        while (data := self._mailbox.receive()) is not None:
+            self._handle(data)
+        self._tell(self._core.take())
+        self._set_alarm(self._core.next_deadline)
+        self.ctx.meter.set("streams_live", len(self._core))
+
+    def _handle(self, data: bytes) -> None:
+        try:
+            message = _calls.decode(data)
+        except msgspec.DecodeError as error:
+            self.ctx.log.warning("dropped a malformed message of %d bytes: %s", len(data), error)
+            return
+        match message:
+            case m.Attach(uid, gateway) if gateway not in self._gateways:
+                self.ctx.log.warning("dropped a call of unknown gateway %d for stream %d", gateway, uid)
+            case m.Attach():
+                self._core.attach(message)
+            case m.Detach():
+                self._core.detach(message)
+
+    def _tell(self, turn: Turn) -> None:
+        for gateway, detached in turn.detached:
+            self._gateways.send(gateway, _encoder.encode(detached))
         for gateway, events in turn.events.items():
             self._send(gateway, events)
         if turn.stopped:
             self._scheduler.send(_encoder.encode(m.StopHit(turn.stopped)))
-        self.ctx.meter.set("streams_live", len(self._core))
 
     def _send(self, gateway: int, events: list[m.Event]) -> None:
-        if not self._gateways[gateway].send(_encoder.encode(m.Events(events))):
-            self.ctx.log.warning("gateway %d takes no messages: dropped %d events", gateway, len(events))
+        self._gateways.send(gateway, _encoder.encode(m.Events(events)))
+
+    def _recall(self) -> None:
+        for recall in self._core.recall():
+            self._scheduler.send(_encoder.encode(recall))
+
+    def _set_alarm(self, at: float | None) -> None:
+        """Wake up at this time, `time.monotonic()` seconds, and at no other."""
+        if at == self._alarm_at:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = None if at is None else self._loop.call_later(at - time.monotonic(), self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm = self._alarm_at = None
+        self.ctx.wake()
 
     def probes(self) -> tuple[Probe, ...]:
         """See `roles.actor`."""
@@ -60,11 +120,19 @@ class Detokenizer(Role):
         )
 
     def rewired(self, edge: str) -> None:
-        """The scheduler died: the gateways fail its requests themselves, so they go without a word."""
-        if edge.endswith(">scheduler.0"):
-            self._core.clear()
-            self._scheduler.send(_encoder.encode(m.Recall()))
+        """The scheduler died: its successor goes on with what is here."""
+        if edge.startswith(self.ctx.name):
+            self._recall()
+
+    def peer_lost(self, role: str, index: int, suspect: int = 0) -> None:
+        """A gateway's streams are of no use but to clients that come back; a deadly request is given up."""
+        if role == "gateway":
+            self._gateways.drop(index)
+            self._core.lose_gateway(index)
+        elif role == "scheduler" and suspect:
+            self._core.suspect(suspect)
 
     async def close(self) -> None:
         """Close the sockets."""
+        self._loop.remove_reader(self._mailbox.fd)
         self._zmq.destroy(linger=0)

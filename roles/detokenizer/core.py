@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from stretto.roles.detokenizer.details import Details, wants_details
 from stretto.roles.detokenizer.labels import Labels
+from stretto.roles.detokenizer.retention import Retention
 from stretto.roles.detokenizer.scheme import Scheme
 from stretto.roles.detokenizer.stream import Stream
-from stretto.roles.messages import End, Event, Open, Tokens
+from stretto.roles.messages import (
+    Attach,
+    Detach,
+    Detached,
+    End,
+    Event,
+    Fault,
+    Held,
+    Open,
+    Recall,
+    Tokens,
+)
+
+MAX_RECALL_BYTES = 1 << 20
+"""What one `Recall` may carry, one stream more or less: well under a ring's largest record (4 MiB)."""
+
+MAX_DEATHS = 2
+"""Deaths that a request may be suspected of before it is given up."""
+
+POISON = Fault(
+    500,
+    "The scheduler died twice while it worked on this request, so the request is not tried again.",
+    type="server_error",
+    code="poison_request",
+)
 
 
 @dataclass(slots=True)
@@ -18,63 +44,188 @@ class Turn:
     events: dict[int, list[Event]] = field(default_factory=dict)
     """By gateway; at most one event of each request."""
     stopped: list[int] = field(default_factory=list)
-    """Requests that a stop string ended: the scheduler may free them."""
+    """Requests that the scheduler may free: a stop string ended them, or nobody wants them any more."""
+    detached: list[tuple[int, Detached]] = field(default_factory=list)
+    """With the gateway, which is told before it gets the events."""
 
 
 class Core:
-    """Keeps a `Stream` from `Open` to the terminal event, and nothing afterwards.
+    """Keeps a `Stream` from `Open` to the terminal event, and afterwards where its client may come back.
 
     A stop token and its `End` come in one message, so that its text is never shown.
     Tokens and ends of a uid that is not open are dropped: its stop string was found while the device was
     ahead. So are tokens that were received before: a replay repeats tokens, but leaves none out.
     """
 
-    def __init__(self, scheme: Scheme) -> None:
+    def __init__(self, scheme: Scheme, at_work: Callable[[int], None] = lambda uid: None) -> None:
+        """`at_work` is told the uid that is worked on next, 0 when none is."""
         self._scheme = scheme
+        self._at_work = at_work
         self._labels = Labels(scheme.raw)
         self._streams: dict[int, Stream] = {}
         self._fresh: dict[int, Stream] = {}
         """Streaming requests that got tokens since the last `take`."""
         self._turn = Turn()
+        self._retention = Retention()
+        self._suspicions: dict[int, int] = {}
+        """By uid: deaths of the scheduler."""
+        self._now = 0.0
 
     def __len__(self) -> int:
+        """Streams that have not ended."""
         return len(self._streams)
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When to call `tick`, at the latest."""
+        return self._retention.next
+
+    # The scheduler's side.
 
     def feed(self, message: Tokens) -> None:
         """Take in one message. Raises RuntimeError when something of an open request is missing."""
+        hits = dict(message.hits)
         for opened in message.opens:
-            self._open(opened)
+            self._at_work(opened.uid)
+            self._open(opened, hits)
         for uid, cached in message.hits:
-            if uid in self._streams:
-                self._streams[uid].cached = cached
+            self._hit(uid, cached)
         for part in message.prompt_logprobs:
             if part.uid in self._streams:
+                self._at_work(part.uid)
                 self._streams[part.uid].prompt_scored(part)
         self._tokens(message)
         for end in message.ends:
+            self._at_work(end.uid)
             self._end(end)
+        self._at_work(0)
 
     def take(self) -> Turn:
         """Everything since the last call, and the progress of all streaming requests."""
-        for stream in self._fresh.values():
+        for uid, stream in self._fresh.items():
+            self._at_work(uid)
             event = stream.progress()
             if event is not None:
                 self._send(stream, event)
+        self._at_work(0)
         self._fresh.clear()
         turn, self._turn = self._turn, Turn()
         return turn
 
-    def clear(self) -> None:
-        """Forget everything, silently: the scheduler that owned these requests is gone."""
-        self._streams.clear()
-        self._fresh.clear()
-        self._turn = Turn()
+    def recall(self) -> Iterator[Recall]:
+        """What a new scheduler is to go on with, for the ring's first records.
 
-    def _open(self, opened: Open) -> None:
-        output = opened.output
-        decoding = self._scheme.begin(memoryview(output.context_ids).cast("i"), output.skip_special)
-        details = Details(opened, self._scheme, self._labels) if wants_details(output) else None
-        self._streams[opened.uid] = Stream(opened, decoding, details)
+        What is too large for that is forgotten: its gateway submits it again.
+        """
+        for uid in [uid for uid, stream in self._streams.items() if not stream.request]:
+            self._forget(uid)
+        part, size = Recall(last=False), 0
+        for uid, stream in self._streams.items():
+            held = Held(uid, stream.request, stream.generated)
+            part.streams.append(held)
+            size += len(held.request) + len(held.generated)
+            if size > MAX_RECALL_BYTES:
+                yield part
+                part, size = Recall(last=False), 0
+        yield Recall(part.streams)
+
+    def suspect(self, uid: int) -> None:
+        """The scheduler died while it worked on this request."""
+        deaths = self._suspicions[uid] = self._suspicions.get(uid, 0) + 1
+        if deaths >= MAX_DEATHS and uid in self._streams:
+            self._turn.stopped.append(uid)
+            self._close(uid, self._streams[uid].failed(POISON))
+
+    # The gateways' side.
+
+    def tick(self, now: float) -> None:
+        """It is `now`, `time.monotonic()` seconds; end what is over."""
+        self._now = now
+        at = self._retention.next
+        if at is None or at > now:
+            return
+        for uid in self._retention.over(now):
+            self._drop(uid)
+        for call in self._retention.impatient(now):
+            self._turn.detached.append((call.gateway, Detached(call.uid, known=False)))
+
+    def attach(self, call: Attach) -> None:
+        """A client is back; one that nobody knows, or who knows not the key, waits a moment in vain."""
+        stream = self._streams.get(call.uid) or self._retention.finished(call.uid)
+        if stream is not None and stream.history is not None and stream.key == call.key:
+            self._give(call.uid, stream, call.gateway, call.index)
+        elif (before := self._retention.wait(call, self._now)) is not None:
+            self._turn.detached.append((before.gateway, Detached(before.uid, known=False)))
+
+    def detach(self, message: Detach) -> None:
+        """A client is gone; its stream is kept for a while."""
+        stream = self._streams.get(message.uid)
+        if stream is not None and message.gateway in (None, stream.gateway):
+            self._leave(message.uid, stream)
+
+    def lose_gateway(self, gateway: int) -> None:
+        """A gateway died: what nobody can come back for is ended."""
+        for uid, stream in list(self._streams.items()):
+            if stream.gateway == gateway:
+                self._leave(uid, stream)
+
+    def _leave(self, uid: int, stream: Stream) -> None:
+        if stream.history is None:
+            self._drop(uid)
+        else:
+            self._retention.leave(uid, stream, self._now)
+
+    def _drop(self, uid: int) -> None:
+        """End a stream without a word."""
+        self._forget(uid)
+        self._turn.stopped.append(uid)
+
+    def _forget(self, uid: int) -> None:
+        del self._streams[uid]
+        self._fresh.pop(uid, None)
+        self._retention.back(uid)
+
+    def _give(self, uid: int, stream: Stream, gateway: int, index: int) -> None:
+        """Send a gateway all from token `index` on, now and as it comes."""
+        history = stream.history
+        assert history is not None
+        if self._fresh.pop(uid, None) is not None and (event := stream.progress()) is not None:
+            history.add(event)
+        if stream.gateway not in (None, gateway):
+            self._turn.detached.append((stream.gateway, Detached(uid, known=True)))
+        stream.gateway, stream.resume = gateway, None
+        told = history.since(index)
+        if told is not None:
+            self._turn.events.setdefault(gateway, []).append(told)
+        else:
+            stream.resume = index
+        if not history.ended:
+            self._retention.back(uid)
+
+    # Streams.
+
+    def _open(self, opened: Open, hits: dict[int, int]) -> None:
+        uid, output = opened.uid, opened.output
+        if (finished := self._retention.finished(uid)) is not None:
+            self._turn.stopped.append(uid)
+            self._give(uid, finished, output.gateway, 0)
+            return
+        stream = self._streams.get(uid)
+        if stream is None:
+            decoding = self._scheme.begin(memoryview(output.context_ids).cast("i"), output.skip_special)
+            details = Details(opened, self._scheme, self._labels) if wants_details(output) else None
+            stream = self._streams[uid] = Stream(opened, decoding, details)
+            stream.cached = hits.get(uid)
+            if output.retain > 0 and (call := self._retention.caller(uid, output.key)) is not None:
+                self._give(uid, stream, call.gateway, call.index)
+        for token in memoryview(opened.generated).cast("i")[stream.received :]:
+            if not self._push(uid, stream, token):
+                return
+
+    def _hit(self, uid: int, cached: int) -> None:
+        stream = self._streams.get(uid)
+        if stream is not None and stream.cached is None:
+            stream.cached = cached
 
     def _tokens(self, message: Tokens) -> None:
         hidden = {end.uid for end in message.ends if end.stop_id is not None}
@@ -82,24 +233,31 @@ class Core:
         ids = memoryview(message.ids).cast("i")
         indices = memoryview(message.indices).cast("i")
         scored = {found.uid: found for found in message.logprobs}
-        streams, fresh = self._streams, self._fresh
+        streams, at_work = self._streams, self._at_work
         for uid, token, index in zip(uids, ids, indices, strict=True):
             stream = streams.get(uid)
             if stream is None or index < stream.received:
                 continue
+            at_work(uid)
             if index > stream.received:
                 raise RuntimeError(f"token {index} of request {uid} came when {stream.received} was due")
             if uid in scored:
                 stream.scored(token, scored[uid])
             if uid in hidden and not stream.include_stop:
                 stream.hide(token)
-                continue
-            stop = stream.push(token)
-            if stop is not None:
-                self._close(uid, stream.stopped(stop))
-                self._turn.stopped.append(uid)
-            elif stream.streaming:
-                fresh[uid] = stream
+            else:
+                self._push(uid, stream, token)
+
+    def _push(self, uid: int, stream: Stream, token: int) -> bool:
+        """Take the next token; whether it leaves the stream open."""
+        stop = stream.push(token)
+        if stop is not None:
+            self._close(uid, stream.stopped(stop))
+            self._turn.stopped.append(uid)
+            return False
+        if stream.streaming:
+            self._fresh[uid] = stream
+        return True
 
     def _end(self, end: End) -> None:
         stream = self._streams.get(end.uid)
@@ -107,8 +265,18 @@ class Core:
             self._close(end.uid, stream.ended(end))
 
     def _close(self, uid: int, terminal: Event) -> None:
-        stream = self._streams.pop(uid)
+        stream = self._streams[uid]
+        self._forget(uid)
+        self._suspicions.pop(uid, None)
         self._send(stream, terminal)
+        if stream.history is not None:
+            self._retention.keep(uid, stream, self._now)
 
     def _send(self, stream: Stream, event: Event) -> None:
-        self._turn.events.setdefault(stream.gateway, []).append(event)
+        told: Event | None = event
+        if stream.history is not None:
+            stream.history.add(event)
+            if stream.resume is not None and (told := stream.history.since(stream.resume)) is not None:
+                stream.resume = None
+        if told is not None and stream.gateway is not None:
+            self._turn.events.setdefault(stream.gateway, []).append(told)

@@ -6,6 +6,7 @@ from array import array
 
 from stretto.roles.detokenizer.decoding import Decoding
 from stretto.roles.detokenizer.details import Details
+from stretto.roles.detokenizer.history import History
 from stretto.roles.detokenizer.stops import StopStrings
 from stretto.roles.messages import (
     End,
@@ -34,26 +35,34 @@ class Stream:
         "_details",
         "_ids",
         "_min_tokens",
+        "_offset",
         "_opened",
         "_stops",
         "_sum",
         "_text",
         "cached",
         "gateway",
+        "history",
         "include_stop",
         "received",
+        "resume",
         "streaming",
     )
 
     def __init__(self, opened: Open, decoding: Decoding, details: Details | None = None) -> None:
         output = opened.output
-        self.gateway = output.gateway
+        self.gateway: int | None = output.gateway
+        """Who gets its events; None while nobody does."""
+        self.resume: int | None = None
+        """The client has come back and has so many tokens: it wants no event before there are more."""
+        self.history = History() if output.retain > 0 else None
         self.streaming = output.stream
         self.include_stop = output.include_stop
         self.received = 0
         """Tokens so far, the hidden ones included."""
-        self.cached = 0
-        """Prompt tokens that came from the prefix cache, as far as the scheduler has said."""
+        self.cached: int | None = None
+        """Prompt tokens that came from the prefix cache, once the scheduler has said so. Its first word
+        counts: after a death a prompt is computed again, with another cache."""
         self._opened = opened
         self._decoding = decoding
         self._details = details
@@ -62,7 +71,29 @@ class Stream:
         self._stops = StopStrings(output.stop, output.include_stop) if output.stop else None
         self._text: list[str] = []
         self._ids = array("i")
-        self._delivered = 0
+        """Of the whole output."""
+        self._delivered = self._offset = 0
+        """Tokens and characters that events have taken along."""
+
+    @property
+    def request(self) -> bytes:
+        """The `Request` that the scheduler made of it; empty where it is too large to keep."""
+        return self._opened.request
+
+    @property
+    def generated(self) -> bytes:
+        """int32: its tokens so far."""
+        return self._ids.tobytes()
+
+    @property
+    def retain(self) -> float:
+        """Seconds that it is kept for a client that comes back."""
+        return self._opened.output.retain
+
+    @property
+    def key(self) -> int:
+        """What such a client must know."""
+        return self._opened.output.key
 
     def prompt_scored(self, part: PromptLogprobs) -> None:
         """Take log-probabilities of the prompt's tokens."""
@@ -84,23 +115,27 @@ class Stream:
             text, stop = self._watch(self._stops, text)
         if text:
             self._text.append(text)
+        if self.history is not None:
+            self.history.token(len(text))
         return stop
 
     def hide(self, token: int) -> None:
         """Take a token that counts but has no visible text: the one that ended the output."""
         self.received += 1
         self._ids.append(token)
+        if self.history is not None:
+            self.history.token(0)
 
     def progress(self) -> Event | None:
         """What has become certain since the last event; None when there is no text to show."""
         if not self._text:
             return None
-        uid, usage = self._opened.uid, None if self._delivered else self._usage()
+        uid, usage, offset = self._opened.uid, None if self._delivered else self._usage(), self._offset
         if self._details is not None:
-            fields = self._details.take(len(self._ids), self._decoding.completed)
-            return Event(uid, *self._take(), usage=usage, **fields)
+            fields = self._details.take(self.received - self._delivered, self._decoding.completed)
+            return Event(uid, *self._take(), usage=usage, offset=offset, **fields)
         index, text, ids = self._take()
-        return Event(uid, index, text, ids, None, None, usage)
+        return Event(uid, index, text, ids, None, None, usage, offset=offset)
 
     def stopped(self, stop: str) -> Event:
         """The terminal event of an output that a stop string ends; what the stream still held is cut off."""
@@ -111,11 +146,16 @@ class Stream:
 
         Held-back bytes may complete a stop string even now.
         """
-        self.cached = end.cached_tokens or self.cached
+        if self.cached is None:
+            self.cached = end.cached_tokens
         stop = self._flush()
         if stop is not None and end.reason in ("stop", "length"):
             return self.stopped(stop)
         return self._last(end.reason, None if end.silent else end.stop_id, end.fault)
+
+    def failed(self, fault: Fault) -> Event:
+        """The terminal event of an output that is given up."""
+        return self._last("error", None, fault)
 
     def _flush(self) -> str | None:
         text, stop = self._decoding.finish(), None
@@ -132,8 +172,9 @@ class Stream:
     def _last(
         self, reason: FinishReason, stop_reason: str | int | None = None, fault: Fault | None = None
     ) -> Event:
-        opened, details = self._opened, self._details
-        fields = {} if details is None else details.take(len(self._ids), self._decoding.completed)
+        opened, details, offset = self._opened, self._details, self._offset
+        new = self.received - self._delivered
+        fields = {} if details is None else details.take(new, self._decoding.completed)
         return Event(
             opened.uid,
             *self._take(),
@@ -143,16 +184,17 @@ class Stream:
             fault,
             opened.output.prompt_ids if opened.output.return_prompt_ids else b"",
             cumulative_logprob=self._sum,
+            offset=offset,
             **fields,
         )
 
     def _take(self) -> tuple[int, str, bytes]:
         """Index, text and ids of the next event."""
-        taken = self._delivered, "".join(self._text), self._ids.tobytes()
+        index, text = self._delivered, "".join(self._text)
         self._text.clear()
-        self._ids = array("i")
         self._delivered = self.received
-        return taken
+        self._offset += len(text)
+        return index, text, self._ids[index:].tobytes()
 
     def _usage(self) -> Usage:
-        return Usage(self._opened.prompt_tokens, self.received, self.cached)
+        return Usage(self._opened.prompt_tokens, self.received, self.cached or 0)

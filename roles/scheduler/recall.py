@@ -26,11 +26,13 @@ def kept(request: m.Request) -> bytes:
 def requests_of(streams: Iterable[m.Held]) -> Iterator[tuple[m.Request, list[int]]]:
     """Requests and those of their uids that live, in the order in which they first arrived.
 
-    A choice of a beam search brings the whole search, which starts again: nothing of it was told.
+    A choice of a beam search brings the whole search, which starts again and tells the same.
     """
     found: dict[int, tuple[m.Request, list[int]]] = {}
     for held in streams:
-        request = msgspec.structs.replace(_decoder.decode(held.request), generated=held.generated)
+        request = _decoder.decode(held.request)
+        if request.beams is None:
+            request = msgspec.structs.replace(request, generated=held.generated)
         found.setdefault(request.uid, (request, []))[1].append(held.uid)
     for request, uids in sorted(found.values(), key=lambda entry: (entry[0].arrived, entry[0].uid)):
         yield request, sorted(uids)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from stretto.roles.messages import (
     Beams,
     Detokenize,
@@ -76,8 +78,12 @@ class Core:
             priority=submit.priority,
             deadline=submit.deadline,
             beams=_beams(params),
+            cache_salt=submit.cache_salt,
         )
-        return split(request, choice_count(params))
+        requests = split(request, choice_count(params))
+        if submit.generated:
+            return [replace(one, generated=submit.generated.get(one.uid, b"")) for one in requests]
+        return requests
 
     def tokenize(self, message: Tokenize) -> Tokenized:
         """Ids of a text or a conversation, however many, and each one's entry in the vocabulary."""
@@ -156,6 +162,8 @@ def _output(submit: Submit, prompt: bytes, ids: Sequence[int]) -> Output:
         logprobs=params.logprobs,
         prompt_logprobs=params.prompt_logprobs,
         prompt_text=text,
+        retain=submit.retain,
+        key=submit.key,
     )
 
 

@@ -29,7 +29,8 @@ class FakeRing:
 class FakeContext:
     def __init__(self, run_dir, model_dir):
         self.config = SimpleNamespace(model_dir=str(model_dir), gateways=2)
-        self.run_dir, self.ring, self.meter = run_dir, FakeRing(), {}
+        self.run_dir, self.ring = run_dir, FakeRing()
+        self.name, self.index, self.woken, self.crumbs = "detokenizer.0", 0, asyncio.Event(), []
         self.meter = SimpleNamespace(set=lambda name, value: self.gauges.__setitem__(name, value))
         self.gauges = {}
         self.log = logging.getLogger("detokenizer")
@@ -39,6 +40,12 @@ class FakeContext:
         return self.ring
 
     receiver = sender
+
+    def wake(self):
+        self.woken.set()
+
+    def at_work(self, uid):
+        self.crumbs.append(uid)
 
     def endpoint(self, role, index):
         return f"ipc://{self.run_dir}/{role}.{index}"
@@ -96,16 +103,112 @@ def test_a_turn_sends_one_message_per_gateway_and_reports_stop_hits(ctx):
     play(ctx, script)
 
 
-def test_when_the_scheduler_dies_its_streams_are_dropped_without_a_word(ctx):
+def open_of(uid, gateway=0, **output):
+    request = msgspec.msgpack.encode(uid)
+    return m.Open(uid, 1, m.Output(gateway, stream=True, **output), request)
+
+
+def test_a_new_scheduler_is_told_what_is_here_and_goes_on_with_it(ctx):
     async def script(role, gateways):
-        ctx.ring.records.append(step([m.Open(1, 1, m.Output(0, stream=True))], [1], [97]))
+        ctx.ring.records.append(step([open_of(1)], [1], [97]))
         role.turn()
         assert [event.text for event in await receive(gateways[0])] == ["a"]
+        role.rewired("scheduler.0>detokenizer.0")
         role.rewired("detokenizer.0>scheduler.0")
-        ctx.ring.records.append(step([], [1], [97], index=1, ends=[m.End(1, "length")]))
-        ctx.ring.records.append(step([m.Open(2, 1, m.Output(0, stream=True))], [2], [98]))
+        assert ctx.ring.sent == [m.Recall(), m.Recall([m.Held(1, b"\x01", b"a\0\0\0")])]
+        ctx.ring.records.append(step([open_of(1), open_of(2)], [1, 2], [97, 98]))
+        ctx.ring.records.append(step([], [1], [98], index=1))
         role.turn()
-        assert [(event.uid, event.text) for event in await receive(gateways[0])] == [(2, "b")]
+        assert [(event.uid, event.index, event.text) for event in await receive(gateways[0])] == [
+            (2, 0, "b"),
+            (1, 1, "b"),
+        ]
+        assert ctx.gauges == {"streams_live": 2}
+        assert ctx.crumbs[-3:] == [2, 1, 0]
+
+    play(ctx, script)
+
+
+async def call(ctx, context, *messages):
+    socket = context.socket(zmq.PUSH)
+    socket.connect(ctx.endpoint("detokenizer", 0))
+    for message in messages:
+        await socket.send(message if isinstance(message, bytes) else msgspec.msgpack.encode(message))
+    return socket
+
+
+def test_a_client_that_comes_back_to_another_gateway_gets_the_rest(ctx, caplog):
+    async def script(role, gateways):
+        context = zmq.asyncio.Context()
+        ctx.ring.records.append(step([open_of(1, retain=9.0, key=5)], [1], [97]))
+        role.turn()
+        await receive(gateways[0])
+        ctx.woken.clear()
+        await call(ctx, context, b"\xc1", m.Attach(1, 7, 0, 5), m.Attach(1, 1, 0, 5))
+        while ctx.gauges.get("calls") is None:
+            await ctx.woken.wait()
+            ctx.woken.clear()
+            role.turn()
+            if role._core._streams[1].gateway == 1:
+                ctx.gauges["calls"] = 1
+        answer = msgspec.msgpack.decode(await gateways[0].recv(), type=m.ToGateway)
+        assert answer == m.Detached(1, known=True)
+        assert [(event.index, event.text) for event in await receive(gateways[1])] == [(0, "a")]
+        assert [record.message.split(":")[0] for record in caplog.records] == [
+            "dropped a malformed message of 1 bytes",
+            "dropped a call of unknown gateway 7 for stream 1",
+        ]
+        context.destroy(linger=0)
+
+    play(ctx, script)
+
+
+def test_a_dead_gateways_streams_end_unless_their_clients_may_come_back(ctx):
+    async def script(role, gateways):
+        ctx.ring.records.append(step([open_of(1), open_of(2, retain=0.01), open_of(3, gateway=1)], [], []))
+        role.turn()
+        role.peer_lost("gateway", 0)
+        role.turn()
+        assert ctx.ring.sent[1:] == [m.StopHit([1])]
+        assert role._alarm_at is not None
+        await ctx.woken.wait()
+        role.turn()
+        while len(ctx.ring.sent) < 3:
+            ctx.woken.clear()
+            await ctx.woken.wait()
+            role.turn()
+        assert ctx.ring.sent[2:] == [m.StopHit([2])]
         assert ctx.gauges == {"streams_live": 1}
+
+    play(ctx, script)
+
+
+def test_a_request_that_kills_the_scheduler_twice_is_given_up(ctx):
+    async def script(role, gateways):
+        ctx.ring.records.append(step([open_of(1)], [], []))
+        role.turn()
+        role.peer_lost("scheduler", 0, 1)
+        role.peer_lost("tokenizer", 0, 1)
+        role.turn()
+        assert ctx.gauges == {"streams_live": 1}
+        role.peer_lost("scheduler", 0, 1)
+        role.turn()
+        (event,) = await receive(gateways[0])
+        assert (event.finish_reason, event.fault.code) == ("error", "poison_request")
+        assert ctx.ring.sent[1:] == [m.StopHit([1])]
+
+    play(ctx, script)
+
+
+def test_while_a_gateway_takes_nothing_the_ring_is_left_alone(ctx, monkeypatch):
+    async def script(role, gateways):
+        monkeypatch.setattr(role._gateways, "blocked", lambda: True)
+        ctx.ring.records.append(step([open_of(1)], [1], [97]))
+        role.turn()
+        assert len(ctx.ring.records) == 1
+        monkeypatch.undo()
+        await ctx.woken.wait()
+        role.turn()
+        assert [event.text for event in await receive(gateways[0])] == ["a"]
 
     play(ctx, script)

@@ -47,7 +47,7 @@ def test_events_carry_what_became_certain_since_the_last_and_the_first_the_count
     push(stream, b"ab")
     assert stream.progress() == Event(7, 0, "ab", ids(97, 98), usage=Usage(3, 2, 1))
     push(stream, b"c")
-    assert stream.progress() == Event(7, 2, "c", ids(99))
+    assert stream.progress() == Event(7, 2, "c", ids(99), offset=2)
 
 
 def test_ids_without_text_wait_for_the_next_text(make):
@@ -88,7 +88,7 @@ def test_a_stop_string_ends_the_output_with_the_token_that_completes_it(make):
     assert push(stream, b"ab") is None
     assert stream.progress() == Event(7, 0, "a", ids(97, 98), usage=Usage(3, 2, 1))
     assert push(stream, b"c") == "bc"
-    assert stream.stopped("bc") == Event(7, 2, "", ids(99), "stop", "bc", Usage(3, 3, 1))
+    assert stream.stopped("bc") == Event(7, 2, "", ids(99), "stop", "bc", Usage(3, 3, 1), offset=1)
 
 
 def test_a_stop_string_is_shown_where_asked_for(make):
@@ -145,7 +145,7 @@ def test_log_probabilities_come_with_their_tokens_and_their_sum_at_the_end(make)
     stream.scored(99, TokenLogprobs(7, -0.5, 1))
     stream.hide(99)
     assert stream.ended(End(7, "stop", 99)) == Event(
-        7, 2, "", ids(99), "stop", 99, Usage(3, 3), logprobs=infos(b"c"), cumulative_logprob=-1.5
+        7, 2, "", ids(99), "stop", 99, Usage(3, 3), logprobs=infos(b"c"), cumulative_logprob=-1.5, offset=2
     )
 
 
@@ -197,7 +197,7 @@ def test_the_first_event_tells_of_the_prompt(make):
         "abc", [None, "b", "c"],
     )  # fmt: skip
     push(stream, b"y")
-    assert stream.progress() == Event(7, 1, "y", ids(121))
+    assert stream.progress() == Event(7, 1, "y", ids(121), offset=1)
 
 
 def test_a_request_of_no_tokens_tells_of_its_prompt_in_its_only_event(make):

@@ -37,6 +37,7 @@ class FakeContext:
         self.ring, self.meter, self.log = FakeSender(), FakeMeter(), logging.getLogger("tokenizer")
         self._wakeup = asyncio.Event()
         self.turns = 0
+        self.crumbs = []
 
     def sender(self, peer):
         assert peer == "scheduler.0"
@@ -47,6 +48,9 @@ class FakeContext:
 
     def wake(self):
         self._wakeup.set()
+
+    def at_work(self, uid, lane=0):
+        self.crumbs.append((uid, lane))
 
     async def wait(self):
         await self._wakeup.wait()
@@ -118,7 +122,7 @@ def test_malformed_messages_are_dropped_and_logged(bench, caplog):
     async def play():
         async with bench:
             await bench.send(b"", b"\xc1", encode({"type": "submit"}), encode(m.Abort(1)))
-            await bench.send(submit(1, "a", gateway=2), submit(1, "a", gateway=-1), submit(2, "a"), bad(3))
+            await bench.send(submit(1, "a", gateway=3), submit(1, "a", gateway=-1), submit(2, "a"), bad(3))
             assert (await bench.answer()).uid == 3
 
     asyncio.run(play())
@@ -128,7 +132,7 @@ def test_malformed_messages_are_dropped_and_logged(bench, caplog):
         "dropped a malformed message of 1 bytes",
         "dropped a malformed message of 13 bytes",
         "dropped a malformed message of 8 bytes",
-        "dropped request 1 of unknown gateway 2",
+        "dropped request 1 of unknown gateway 3",
         "dropped request 1 of unknown gateway -1",
     ]
 
@@ -199,6 +203,7 @@ def test_a_long_prompt_does_not_hold_up_the_others_and_its_cancel_follows_it(ben
                 await asyncio.sleep(0)
 
     asyncio.run(play())
+    assert bench.ctx.crumbs == [(2, 0), (0, 0), (4, 0), (0, 0), (1, 1), (0, 1)]
     second, stranger, first, abort = bench.ctx.ring.sent
     assert (second.uid, stranger, first.uid, abort) == (2, m.Abort(3), 1, m.Abort(1))
 

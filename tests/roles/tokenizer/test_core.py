@@ -103,6 +103,15 @@ def test_each_choice_is_a_request_with_the_next_uid_and_a_seed_of_its_own(core):
     assert (first.sampling.logprobs, first.output.logprobs) == (0, None)
 
 
+def test_what_is_known_already_is_handed_on_to_each_choice(core):
+    submit = Submit(
+        8, 0, 0.0, SamplingParams(n=2), "a", generated={9: b"abcd"}, retain=3.0, key=5, cache_salt="s"
+    )
+    first, second = core.prepare(submit)
+    assert (first.generated, second.generated) == (b"", b"abcd")
+    assert {(one.output.retain, one.output.key, one.cache_salt) for one in (first, second)} == {(3.0, 5, "s")}
+
+
 def test_a_beam_search_is_one_request(core):
     params = SamplingParams(n=2, best_of=4, use_beam_search=True, length_penalty=0.5, early_stopping="never")
     request = only(core, submit("a", params))
