@@ -27,3 +27,13 @@ def test_every_kernel_fits_the_gpu(capability):
     used = {key: resources.Resources(*row) for key, row in rows.items()}
     assert {key for key, row in used.items() if row.shared > SHARED[capability]} == set()
     assert {key for key, row in used.items() if row.registers * row.warps * 32 > 65536} == set()
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+@pytest.mark.parametrize("size", ["64", "128"])
+def test_attention_spills_no_registers(capability, size):
+    rows = resources.load()[1][capability]
+    attention = {key: row for key, row in rows.items() if key.startswith("paged_attention") and size in key}
+    kernels = {key.split(": ")[1] for key in attention}
+    assert kernels == {"decode_kernel", "merge_kernel", "extend_kernel"}
+    assert {key for key, row in attention.items() if resources.Resources(*row).spilled} == set()
