@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from itertools import count
 
 from stretto.roles.scheduler.pages import Ints
 from stretto.roles.scheduler.sequence import Sequence
@@ -61,12 +62,13 @@ class Ranking:
 
     def __init__(self, known: Callable[[Sequence], int]) -> None:
         self._known = known
-        self._depths: dict[int, int] = {}
-        """By uid: blocks that the tree had when we last looked."""
-        self._heap: list[tuple[int, int, int, Sequence]] = []
-        """(-depth, age, uid, sequence), stale entries among them."""
-        self._next: dict[int, dict[int, Sequence]] = {}
-        """By the key of the first block that the tree does not have, then by uid."""
+        self._depths: dict[Sequence, int] = {}
+        """Blocks that the tree had when we last looked."""
+        self._heap: list[tuple[int, int, int, int, Sequence]] = []
+        """(-depth, age, uid, tie, sequence), stale entries among them: also of another with the same uid."""
+        self._ties = count()
+        self._next: dict[int, dict[Sequence, None]] = {}
+        """By the key of the first block that the tree does not have; the sequences in order."""
 
     def add(self, sequence: Sequence) -> None:
         """It waits from now on."""
@@ -74,10 +76,10 @@ class Ranking:
 
     def remove(self, sequence: Sequence) -> None:
         """It waits no more."""
-        depth = self._depths.pop(sequence.uid)
+        depth = self._depths.pop(sequence)
         if depth < len(sequence.keys):
             peers = self._next[sequence.keys[depth]]
-            del peers[sequence.uid]
+            del peers[sequence]
             if not peers:
                 del self._next[sequence.keys[depth]]
         if not self._depths:
@@ -86,14 +88,14 @@ class Ranking:
     def learn(self, keys: list[int]) -> None:
         """The tree has the prefixes of these keys now, first to last."""
         for index, key in enumerate(keys):
-            for sequence in list(self._next.get(key, {}).values()):
+            for sequence in list(self._next.get(key, ())):
                 self._move(sequence, _common(sequence.keys, keys, index + 1))
 
     def first(self) -> Sequence:
         """The one with the longest known prefix; there must be one."""
         while True:
-            negative, _, uid, sequence = self._heap[0]
-            if self._depths.get(uid) != -negative:
+            negative, *_, sequence = self._heap[0]
+            if self._depths.get(sequence) != -negative:
                 heapq.heappop(self._heap)
             elif (depth := self._known(sequence)) == -negative:
                 return sequence
@@ -105,10 +107,10 @@ class Ranking:
         self._put(sequence, depth)
 
     def _put(self, sequence: Sequence, depth: int) -> None:
-        self._depths[sequence.uid] = depth
+        self._depths[sequence] = depth
         if depth < len(sequence.keys):
-            self._next.setdefault(sequence.keys[depth], {})[sequence.uid] = sequence
-        heapq.heappush(self._heap, (-depth, sequence.age, sequence.uid, sequence))
+            self._next.setdefault(sequence.keys[depth], {})[sequence] = None
+        heapq.heappush(self._heap, (-depth, sequence.age, sequence.uid, next(self._ties), sequence))
 
 
 def _common(ours: list[int], theirs: list[int], at: int) -> int:
