@@ -38,6 +38,10 @@ class Case(NamedTuple):
     flops: float = 0.0
 
 
+Cases = Callable[[torch.device, torch.dtype, bool], Iterator[Case]]
+"""From a device, a type, and whether they shall be tiny."""
+
+
 class Row(NamedTuple):
     """The best of several tries; shares are of the measured copy and matrix product."""
 
@@ -164,7 +168,7 @@ def cases(device: torch.device, dtype: torch.dtype, tiny: bool) -> Iterator[Case
     yield rope(device, dtype, 8192)
 
 
-def measure(device: torch.device, tiny: bool) -> list[Row]:
+def measure(device: torch.device, tiny: bool, cases: Cases = cases) -> list[Row]:
     """Time all cases: bfloat16 on a GPU, float32 on the CPU."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     best = yardsticks(device, dtype, tiny)
@@ -177,13 +181,13 @@ def _row(case: Case, took: float, best: Yardsticks) -> Row:
     return Row(case.op, case.shape, took * 1e6, moved / 1e9, shares[0], computed / 1e12, shares[1])
 
 
-def main() -> None:
+def main(cases: Cases = cases) -> None:
     """Run the command line; a JSON line a case."""
-    parser = argparse.ArgumentParser(prog="python -m stretto.bench.gpu_kernels")
+    parser = argparse.ArgumentParser()
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, to prove the bench")
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    for row in measure(device, options.tiny):
+    for row in measure(device, options.tiny, cases):
         print(json.dumps(row._asdict()), flush=True)
 
 
