@@ -16,6 +16,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import llvmlite.binding
@@ -63,6 +64,10 @@ def _record(args: type[Args]) -> Any:
     return numba.from_dtype(np.dtype(list(zip(names, kinds, strict=True)), align=True))
 
 
+recorded_calls: ContextVar[Callable[[int, Args], None] | None] = ContextVar("recorded_calls", default=None)
+"""Told of every call of a kernel, before it runs: the body's address and the arguments. See `program.py`."""
+
+
 class Kernel:
     """A body `void body(args*)` that every thread of the pool runs. Bodies never raise.
 
@@ -87,6 +92,8 @@ class Kernel:
     def __call__(self, threads: int, *values: float) -> None:
         """Run on up to `threads` threads and wait; values: the fields of the arguments, in order."""
         args = self._args(0, *values)
+        if (record := recorded_calls.get()) is not None:
+            record(self._entry, args)
         _parallel(self._entry, ctypes.addressof(args), threads, 0)
 
 

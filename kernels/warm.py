@@ -12,6 +12,7 @@ from stretto.kernels.apply_controls.cpu import apply_controls_kernel
 from stretto.kernels.logprobs.cpu import logprobs_kernel
 from stretto.kernels.paged_attention.cpu import attention
 from stretto.kernels.pool import Kernel
+from stretto.kernels.program import program_kernel
 from stretto.kernels.rms_norm.cpu import rms_norm_kernel
 from stretto.kernels.rope_and_cache.cpu import rope_and_cache_kernel
 from stretto.kernels.sample.cpu import sample_kernel
@@ -25,6 +26,7 @@ def network(head_dim: int, group: int) -> dict[str, Kernel]:
         "rope_and_cache": rope_and_cache_kernel,
         "silu_and_mul": silu_and_mul_kernel,
         "paged_attention": attention(head_dim, group),
+        "program": program_kernel,
     }
 
 

@@ -7,6 +7,7 @@ multiplied in integers (`dot.py`): the bits of a row depend on neither the other
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,23 @@ def product(fmt: Format) -> Kernel:
     return kernel(_Args)(body)
 
 
+class _Buffers(threading.local):
+    """Memory for rounded rows, kept by each thread that calls; one buffer for every power of two."""
+
+    def __init__(self) -> None:
+        self._by_size: dict[int, torch.Tensor] = {}
+
+    def least(self, size: int) -> torch.Tensor:
+        """A buffer of at least `size` bytes, whose contents last until the next call."""
+        power = max(size - 1, 0).bit_length()
+        if power not in self._by_size:
+            self._by_size[power] = torch.empty(1 << power, dtype=torch.uint8)
+        return self._by_size[power]
+
+
+_buffers = _Buffers()
+
+
 def multiply(out: torch.Tensor, x: torch.Tensor, packed: Packed, bias: torch.Tensor | None) -> None:
     """out [T, N] = x [T, K] times quantized weights, plus bias [N]; float32, a row's elements in order."""
     threads = torch.get_num_threads()
@@ -131,7 +149,7 @@ def multiply(out: torch.Tensor, x: torch.Tensor, packed: Packed, bias: torch.Ten
     groups, inner = packed.blocks.shape[:2]
     tiles = -(-rows // ROWS)
     row_bytes = -(-inner * (packed.format.group + 8) // 64) * 64
-    rounded = torch.empty(rows * row_bytes * (threads if rows <= ALONE else 1), dtype=torch.uint8)
+    rounded = _buffers.least(rows * row_bytes * (threads if rows <= ALONE else 1))
     product(packed.format)(
         threads,
         out.data_ptr(),

@@ -19,9 +19,13 @@ from stretto.kernels.silu_and_mul import silu_and_mul
 from stretto.roles.executor.kv import KVCache
 from stretto.roles.executor.models.interface import Context, Logits
 from stretto.roles.executor.models.loader import Loader
+from stretto.roles.executor.models.replay import Replay
 from stretto.roles.executor.models.rotary import rotary_table
 from stretto.roles.executor.models.workspace import Workspace
 from stretto.roles.executor.weights.model_config import ModelConfig
+
+CALLS = 9
+"""Kernels of a layer: two norms, four products, rotation, attention, gate."""
 
 
 class Attention:
@@ -102,19 +106,30 @@ class Llama:
         tied = config.tie_word_embeddings
         self._head = load.head("model.embed_tokens" if tied else "lm_head")
         self._embed = self._head.rows if tied else load.table("model.embed_tokens.weight")
+        self._replay = self._make_replay(config, max_len) if load.place.type == "cpu" else None
+
+    def _make_replay(self, config: ModelConfig, max_len: int) -> Replay:
+        return Replay(self._run_layers, CALLS * config.num_layers, config.hidden_size, max_len)
 
     def __call__(self, ids: torch.Tensor, context: Context, cache: KVCache) -> Logits:
         residual = self._embed(ids).float()
+        if self._replay is not None and self._replay.takes(context, cache):
+            return partial(self._logits, *self._replay(residual, context, cache))
         x = self._space.rows("x", len(ids), residual.shape[1], self.dtype)
+        self._run_layers(x, residual, context, cache, self._space)
+        return partial(self._logits, x, residual)
+
+    def _run_layers(
+        self, x: torch.Tensor, residual: torch.Tensor, context: Context, cache: KVCache, space: Workspace
+    ) -> None:
         for i, layer in enumerate(self._layers):
             if i == 0:
                 rms_norm(x, residual, layer.attention_norm, self._eps)
             else:
                 rms_norm(x, x, layer.attention_norm, self._eps, residual=residual)
-            layer.attention(x, context, cache.keys[i], cache.values[i], self._space)
+            layer.attention(x, context, cache.keys[i], cache.values[i], space)
             rms_norm(x, x, layer.mlp_norm, self._eps, residual=residual)
-            layer.mlp(x, self._space)
-        return partial(self._logits, x, residual)
+            layer.mlp(x, space)
 
     def _logits(self, x: torch.Tensor, residual: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         x, residual = x.index_select(0, rows), residual.index_select(0, rows)

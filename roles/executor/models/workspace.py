@@ -6,17 +6,20 @@ import torch
 
 
 class Workspace:
-    """Named buffers of as many rows as the largest step so far needed; used on one stream only."""
+    """Named buffers of as many rows as the largest step so far needed; used on one stream only.
 
-    def __init__(self, place: torch.device) -> None:
-        self._place = place
+    least: rows that a buffer has from the start, so that it stays where it is while no step needs more.
+    """
+
+    def __init__(self, place: torch.device, least: int = 0) -> None:
+        self._place, self._least = place, least
         self._buffers: dict[str, torch.Tensor] = {}
 
     def rows(self, name: str, rows: int, width: int, dtype: torch.dtype) -> torch.Tensor:
         """The first `rows` rows of the buffer `name`, [rows, width], contiguous, contents undefined."""
         buffer = self._buffers.get(name)
         if buffer is None or buffer.shape[0] < rows:
-            room = 1 << (rows - 1).bit_length() if rows else 0
+            room = max(self._least, 1 << (rows - 1).bit_length() if rows else 0)
             buffer = torch.empty(room, width, dtype=dtype, device=self._place)
             self._buffers[name] = buffer
         return buffer[:rows]

@@ -1,0 +1,89 @@
+"""Kernel calls recorded once and run many times, in one entry of the pool.
+
+Between two calls from Python lie the interpreter's work and the waking of threads: for a decode of one row
+that is a third of the step. A `Program` keeps what calls were made with, and runs them behind each other on
+all threads, a barrier after each. It is what a CUDA graph is on a GPU, with the same terms: addresses and
+sizes are those of the recording, so whatever changes must be in the memory that the calls point to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from stretto.kernels.pool import (
+    Args,
+    arguments,
+    barrier,
+    int64s,
+    kernel,
+    recorded_calls,
+    thread_index,
+    unpack,
+)
+
+_Args = arguments("calls count")
+
+
+@intrinsic
+def _call(typing: Any, entry: Any, args: Any) -> Any:
+    """Run the kernel body at one address on the arguments at another."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer]).as_pointer()
+        builder.call(builder.inttoptr(values[0], kind), [builder.inttoptr(values[1], pointer)])
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64), generate
+
+
+@kernel(_Args)
+def program_kernel(pointer: Any) -> None:
+    a = unpack(pointer)
+    calls = int64s(a.calls)
+    for i in range(a.count):
+        _call(calls[2 * i], calls[2 * i + 1])
+        barrier()
+        if thread_index() == 0:
+            int64s(calls[2 * i + 1])[0] = 0  # `claimed`, for the next run
+
+
+class Program:
+    """The kernel calls that the calling thread makes in a `with` block; they are also carried out there.
+
+    Only kernels of the pool are recorded; the caller sees to it that nothing else in the block matters, and
+    that the memory that the calls work on outlives the program.
+    """
+
+    def __init__(self) -> None:
+        self._threads = torch.get_num_threads()
+        self._args: list[Args] = []
+        self._entries: list[int] = []
+
+    def __enter__(self) -> Program:
+        self._token = recorded_calls.set(self._record)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        recorded_calls.reset(self._token)
+        addresses = map(ctypes.addressof, self._args)
+        pairs = list(zip(self._entries, addresses, strict=True))
+        self._calls = np.array(pairs, np.int64).reshape(-1, 2)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _record(self, entry: int, args: Args) -> None:
+        self._entries.append(entry)
+        self._args.append(type(args).from_buffer_copy(args))
+
+    def __call__(self) -> None:
+        """Make the calls again."""
+        program_kernel(self._threads, self._calls.ctypes.data, len(self._calls))

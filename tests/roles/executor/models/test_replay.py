@@ -1,0 +1,81 @@
+"""Replayed steps give the bits of steps that were not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from stretto.roles import messages as m
+from stretto.roles.executor.models.replay import MOST, Replay
+
+
+def random_ids(count: int, seed: int = 0) -> list[int]:
+    return torch.randint(256, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def run(model: Any, make_bench: Any, recorder: Any, replayed: bool, **pool: Any) -> list[torch.Tensor]:
+    """Logits of decodes of 1 to 3 sequences, between prefills; the numbers of rows come again and again."""
+    replay, model._replay = model._replay, model._replay if replayed else None
+    recorded = recorder(model)
+    bench = make_bench(recorded, **pool)
+    for slot in range(3):
+        bench.step([(slot, random_ids(20 + 30 * slot, slot), True)], admits={slot: m.Sampling()})
+        for rows in range(slot + 1):
+            bench.step(decodes=list(range(rows + 1)))
+            bench.step(decodes=list(range(rows, -1, -1)))
+    model._replay = replay
+    return recorded.calls
+
+
+@pytest.mark.parametrize("quantization", ["none", "int4"])
+def test_decodes_are_replayed_with_the_bits_of_other_steps(
+    quantization: str, make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
+) -> None:
+    model = load_model(make_tiny(), quantization=quantization)
+    for page_size in (16, 5):
+        pool = {"page_size": page_size}
+        plain = run(model, make_bench, recorder, replayed=False, **pool)
+        replayed = run(model, make_bench, recorder, replayed=True, **pool)
+        assert all(map(torch.equal, plain, replayed))
+    assert sorted(model._replay._programs) == [1, 2, 3]
+
+
+def test_recordings_survive_larger_steps(
+    make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
+) -> None:
+    model = load_model(make_tiny())
+    recorded = recorder(model)
+    bench = make_bench(recorded)
+    bench.step([(0, random_ids(10), True)], admits={0: m.Sampling()})
+    bench.step(decodes=[0])
+    programs = dict(model._replay._programs)
+    bench.step([(1, random_ids(200, 1), True)], admits={1: m.Sampling()})
+    bench.step(decodes=[0])
+    assert model._replay._programs == programs
+    whole = recorder(model)
+    make_bench(whole).step([(0, random_ids(10) + bench_tokens(recorded), True)], admits={0: m.Sampling()})
+    assert torch.equal(whole.calls[0][0], recorded.calls[-1][0])
+
+
+def bench_tokens(recorded: Any) -> list[int]:
+    """What slot 0 was fed after its prompt: the favourites of its first two steps."""
+    return [int(recorded.calls[0][0].argmax()), int(recorded.calls[1][0].argmax())]
+
+
+def test_a_model_that_does_some_of_it_in_torch_is_not_replayed(
+    make_tiny: Any, load_model: Any, make_bench: Any
+) -> None:
+    model = load_model(make_tiny("Qwen3", head_dim=32))
+    (tokens,) = make_bench(model).generate([random_ids(9)], 5)
+    assert len(tokens) == 5
+    assert not model._replay._usable
+
+
+def test_steps_with_too_many_rows_are_not_taken(make_tiny: Any, load_model: Any, make_bench: Any) -> None:
+    model = load_model(make_tiny())
+    assert isinstance(model._replay, Replay)
+    slots = MOST + 1
+    make_bench(model, slots=slots, max_len=64).generate([[n % 200] for n in range(slots)], 2)
+    assert model._replay._programs == {}
