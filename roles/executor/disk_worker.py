@@ -34,13 +34,13 @@ class DiskWorker:
     def __init__(self, store: DiskKV, wake: Callable[[], None]) -> None:
         self._store, self._wake = store, wake
         self._changed = threading.Condition()
-        """Guards the next four."""
+        """Guards the next five."""
         self.era = 0
         """Tasks of earlier ones are forgotten."""
         self._loads: deque[DiskTask] = deque()
         self._saves: deque[DiskTask] = deque()
         self._state: Literal["waiting", "listing", "working", "closing"] = "waiting"
-        self._answers: deque[m.Moved | m.Shelved] = deque()
+        self._answers: list[m.Moved | m.Shelved] = []
         self._thread = threading.Thread(target=self._work, name="stretto-disk", daemon=True)
         self._thread.start()
 
@@ -77,7 +77,9 @@ class DiskWorker:
 
     def collect(self) -> list[m.Moved | m.Shelved]:
         """Answers since the last call."""
-        return [self._answers.popleft() for _ in range(len(self._answers))]
+        with self._changed:
+            answers, self._answers = self._answers, []
+        return answers
 
     def close(self) -> None:
         """Finish what has begun, and end the thread."""
@@ -92,14 +94,7 @@ class DiskWorker:
 
     def _work(self) -> None:
         while (task := self._next()) != "closing":
-            if task == "listing":
-                self._answers.extend(m.Shelved(added=b"".join(keys)) for keys in self._store.index())
-            else:
-                self._answers.append(self._do(task))
-                if gone := self._store.take_gone():
-                    self._answers.append(m.Shelved(gone=b"".join(gone)))
-            self._done()
-            self._wake()
+            self._tell(self._listed() if task == "listing" else self._done(task))
 
     def _next(self) -> DiskTask | Literal["listing", "closing"]:
         with self._changed:
@@ -109,13 +104,20 @@ class DiskWorker:
             self._state = "working"
             return (self._loads or self._saves).popleft()
 
-    def _done(self) -> None:
+    def _tell(self, answers: list[m.Moved | m.Shelved]) -> None:
         with self._changed:
+            self._answers.extend(answers)
             self._state = "waiting"
             self._changed.notify()
+        self._wake()
 
-    def _do(self, task: DiskTask) -> m.Moved:
+    def _listed(self) -> list[m.Moved | m.Shelved]:
+        return [m.Shelved(added=b"".join(keys)) for keys in self._store.index()]
+
+    def _done(self, task: DiskTask) -> list[m.Moved | m.Shelved]:
         began = time.monotonic()
         act = self._store.save if task.save else self._store.load
         ok = bytes(act(key, page) for key, page in zip(task.keys, task.pages, strict=True))
-        return m.Moved(task.number, ok, time.monotonic() - began)
+        moved = m.Moved(task.number, ok, time.monotonic() - began)
+        gone = self._store.take_gone()
+        return [moved, m.Shelved(gone=b"".join(gone))] if gone else [moved]

@@ -1,4 +1,4 @@
-"""Pretended memory below the pretended device: pages as lists of cells, moved as late or as early as allowed."""
+"""Pretended memory below the pretended device: pages as lists of cells, moved as late or early as allowed."""
 
 from __future__ import annotations
 
