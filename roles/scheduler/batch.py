@@ -76,23 +76,25 @@ class Batch:
 
     # Sequences come.
 
-    def place(self, sequence: Sequence) -> Placement | None:
-        """Where a waiting sequence could start now; changes nothing."""
+    def place(self, sequence: Sequence, others: int = 0) -> Placement | None:
+        """Where a waiting sequence could start now, with room left for so many tokens of `others`; changes
+        nothing.
+        """
         assert isinstance(sequence.state, Waiting)
         if not self._free_slots:
             return None
         tokens = sequence.state.tokens
-        reusable, spare = self._reusable(sequence, len(tokens)), self._spare(sequence, len(tokens))
+        reusable, spare = self._reusable(sequence, len(tokens)), self._spare(sequence, len(tokens), others)
         return self.memory.place(tokens, reusable, spare, sequence.request.cache_salt)
 
-    def _spare(self, sequence: Sequence, tokens: int) -> int:
+    def _spare(self, sequence: Sequence, tokens: int, others: int) -> int:
         """Pages that running sequences are expected to need, this one among them; whoever is alone may have
         them all."""
         if not self.holders:
             return 0
         ratio, size = self.ratio.value, self._limits.page_size
         goal = tokens + int(expected_tokens(np.array(sequence.limit - tokens), ratio))
-        return self.table.growth(ratio) + pages_for(goal, size) - pages_for(tokens, size)
+        return self.table.growth(ratio) + pages_for(goal + others, size) - pages_for(tokens, size)
 
     def known(self, sequence: Sequence) -> int:
         """Tokens of a waiting sequence that the prefix tree has."""

@@ -77,6 +77,11 @@ class Core:
         return pool.free, pool.cached, pool.owned
 
     @property
+    def held_tokens(self) -> int:
+        """Positions of running sequences that steps have filled or are about to."""
+        return int(self._requests.batch.table.length.sum())
+
+    @property
     def new_token_ratio(self) -> float:
         """Share of its possible output that admission expects of a running sequence."""
         return self._requests.batch.ratio.value

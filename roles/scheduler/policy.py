@@ -145,6 +145,10 @@ class Queue:
         self._parked = Held()
         """Those that wait for the disk."""
         self._pending = Pending()
+        self._needs: dict[int, int] = {}
+        self.needed_tokens = 0
+        """What those have to compute, and may need for their outputs, that wait for a prefix: room for them
+        is kept, else somebody else would take it and drive the prefix out before they come."""
 
     def add(self, sequence: Sequence) -> None:
         """A new sequence, or one that was retracted."""
@@ -177,6 +181,8 @@ class Queue:
             return False
         self._line(head).remove(head)
         self._behind.add(head, owner.uid)
+        self._needs[head.uid] = need = head.prompt_tokens - blocks * self._limits.grain + 1
+        self.needed_tokens += need
         return True
 
     def park(self, head: Sequence) -> None:
@@ -213,14 +219,19 @@ class Queue:
         """It computes no prompt any more; its choices wait on, as it will come back."""
         self._pending.finish(sequence)
         for other in self._behind.release(sequence.uid):
+            self._forget_need(other)
             self.add(other)
 
     def remove(self, sequence: Sequence) -> None:
         """It ended while it waited."""
+        self._forget_need(sequence)
         if any(held.remove(sequence) for held in (self._choices, self._behind, self._parked)):
             return
         if not self._line(sequence).remove(sequence):
             raise AssertionError(f"request {sequence.uid} is not in the queue")
+
+    def _forget_need(self, sequence: Sequence) -> None:
+        self.needed_tokens -= self._needs.pop(sequence.uid, 0)
 
     @property
     def oldest_arrival(self) -> float | None:

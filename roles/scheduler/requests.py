@@ -135,7 +135,7 @@ class Requests:
             if self.batch.awaits(head):
                 self.queue.park(head)
                 continue
-            placement = self.batch.place(head)
+            placement = self.batch.place(head, self.queue.needed_tokens)
             if placement is None:
                 return
             self.queue.admit(head)
