@@ -27,8 +27,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     admin_key: Annotated[
         str,
         Meta(
-            description="Require this bearer token for what changes the server: profiles, flush_cache, drain, "
-            "restart. Empty: the API key does, or without one being on this machine."
+            description="Require this bearer token for what changes the server: profiles, flush_cache, "
+            "drain, restart. Empty: the API key does, or without one being on this machine."
         ),
     ] = ""
     served_model_name: Annotated[str, Meta(description="Name in the API; default: the model's own.")] = ""
@@ -129,10 +129,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = False
     max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body accepted.")] = 8 << 20
     max_connections: Annotated[
-        int, Meta(ge=1, description="Connections per gateway; more are answered 503, but for /health and /metrics.")
+        int,
+        Meta(ge=1, description="Connections per gateway; above it only /health and /metrics are served."),
     ] = 4096
     idle_seconds: Annotated[
-        float, Meta(gt=0, description="Seconds that a connection may send nothing when something is due from it.")
+        float,
+        Meta(gt=0, description="Seconds that a connection may be silent when something is due from it."),
     ] = 75.0
     max_queued_requests: Annotated[
         int,
@@ -152,8 +154,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         float,
         Meta(
             ge=0,
-            description="Seconds that a stream waits for a client of the WebSocket that lost its connection; 0: "
-            "it ends with the connection.",
+            description="Seconds that a WebSocket's stream waits for a client that lost its connection; "
+            "0: it ends with the connection.",
         ),
     ] = 60.0
     slow_reader_seconds: Annotated[

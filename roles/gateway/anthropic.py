@@ -43,7 +43,7 @@ class Messages:
         try:
             body = self._reader.read(await http.read_body(scope, receive, self._max_body_bytes))
             bodies.check(body, self._model)
-            async with submitted(self._door, [bodies.job(body)], receive) as (_, (stream,)):
+            async with submitted(self._door, [bodies.job(body)], scope, receive) as (_, (stream,)):
                 await (speak if body.stream else _whole)(stream, MessageAnswer(self._model), send)
         except Refused as refused:
             await http.refuse(send, receive, refused.fault, error_json)

@@ -43,14 +43,14 @@ class Completions:
     async def __call__(self, scope: http.Scope, receive: http.Receive, send: http.Send) -> None:
         try:
             job = self._read(await http.read_body(scope, receive, self._max_body_bytes))
-            await self._generate(job, receive, send)
+            await self._generate(job, scope, receive, send)
         except Refused as refused:
             await http.refuse(send, receive, refused.fault)
         except HungUp:
             return
 
-    async def _generate(self, job: Job, receive: http.Receive, send: http.Send) -> None:
-        async with submitted(self._door, [job], receive) as (_, (stream,)):
+    async def _generate(self, job: Job, scope: http.Scope, receive: http.Receive, send: http.Send) -> None:
+        async with submitted(self._door, [job], scope, receive) as (_, (stream,)):
             answer = answer_to(job, stream.uid, self._model)
             if job.stream:
                 await speak(stream, answer, send)

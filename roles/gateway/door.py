@@ -20,7 +20,7 @@ from stretto.roles.gateway.cancels import Cancels
 from stretto.roles.gateway.claim import Claim
 from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.journal import ID_BYTES, Account, Gap
-from stretto.roles.gateway.questions import MAX_STRIKES, Questions, Reply
+from stretto.roles.gateway.questions import MAX_STRIKES, Asking, Questions, Reply
 from stretto.roles.gateway.queue import Queue
 from stretto.roles.gateway.readers import Readers
 from stretto.roles.gateway.stream import Inbox, Sequence, Stream
@@ -71,11 +71,14 @@ class Door:
         now: Callable[[], float] = time.monotonic,
         queue: Queue | None = None,
         readers: Readers | None = None,
+        max_seconds: float = 0.0,
     ) -> None:
+        """`max_seconds` bounds every request's `timeout`; 0: nothing does."""
         self._index, self._detokenizers = index, detokenizers
         self._turns = itertools.cycle(range(tokenizers))
         self._wires, self._meter, self._now = wires, meter, now
         self._queue = queue or Queue(meter)
+        self._max_seconds = max_seconds
         self._uids = Uids(index)
         self._sequences: dict[int, Sequence] = {}
         self._streams: dict[int, Stream] = {}
@@ -109,7 +112,7 @@ class Door:
             raise faults.Refused(faults.CLOSING)
         if not follows:
             self._queue.check(job, self._now())
-        stream = Stream(self._uids.take(job.uids), seeded(job), inbox, self._now())
+        stream = Stream(self._uids.take(job.uids), self._bounded(seeded(job)), inbox, self._now())
         first, *rest = submits(stream.job, stream.uid, self._index, stream.arrived)
         tokenizers = [next(self._turns) for _ in (first, *rest)]
         if follows:
@@ -123,7 +126,12 @@ class Door:
             self._wires.post(tokenizer, message)
         return stream
 
-    async def ask(self, question: Callable[[int, int], m.Tokenize | m.Detokenize]) -> Reply:
+    def _bounded(self, job: Job) -> Job:
+        if not self._max_seconds:
+            return job
+        return replace(job, timeout=min(job.timeout or self._max_seconds, self._max_seconds))
+
+    async def ask(self, question: Callable[[int, int], Asking]) -> Reply:
         """Send what `question` makes of (uid, gateway) to a tokenizer; its reply. Raises `Refused`."""
         if self.closing:
             raise faults.Refused(faults.CLOSING)
@@ -157,7 +165,7 @@ class Door:
         stream.take()
         stream.detached, stream.inbox = self._now(), Inbox()
         for uid in stream.sequences:
-            self._tell(uid, m.Detach(uid))
+            self._tell(uid, m.Detach(uid, self._index))
 
     def resume(self, job: Job, claim: Claim, received: Mapping[int, int], inbox: Inbox) -> Stream:
         """Take up a stream that was retained, here or at another gateway, for the client that is back.
@@ -169,7 +177,7 @@ class Door:
         if self.closing:
             raise faults.Refused(faults.CLOSING)
         ours = self._taken_over(claim, job)
-        stream = Stream(claim.uid, claim.job(job), inbox, min(claim.arrived, self._now()))
+        stream = Stream(claim.uid, self._bounded(claim.job(job)), inbox, min(claim.arrived, self._now()))
         accounts = [Account(tokens) for tokens in received.values()]
         self._admit(stream, self._tokenizers(stream.job), accounts, False, list(received))
         for uid, sequence in stream.sequences.items():
@@ -234,7 +242,7 @@ class Door:
             case m.Rejected(uid, fault):
                 self._questions.settle(uid, fault)
                 self._on_event(_failure(uid, fault), now)
-            case m.Tokenized(uid) | m.Detokenized(uid):
+            case m.Tokenized(uid) | m.Detokenized(uid) | m.CacheReport(uid):
                 self._questions.settle(uid, message)
             case m.Detached(uid, known):
                 self._on_detached(uid, known)
@@ -260,7 +268,7 @@ class Door:
 
     def _on_unheard(self, sequence: Sequence, event: m.Event) -> None:
         """The detokenizer did not know yet that nobody listens; the event is kept there."""
-        self._tell(sequence.uid, m.Detach(sequence.uid))
+        self._tell(sequence.uid, m.Detach(sequence.uid, self._index))
         if event.finish_reason is not None:
             self._finish(sequence, event.finish_reason, self._now())
 
@@ -333,7 +341,7 @@ class Door:
         for uid, sequence in stream.sequences.items():
             if uid % self._detokenizers == detokenizer:
                 if stream.detached is not None:
-                    self._tell(uid, m.Detach(uid))
+                    self._tell(uid, m.Detach(uid, self._index))
                 elif sequence.attached:
                     self._attach(sequence)
 
@@ -352,6 +360,12 @@ class Door:
     def stop_intake(self) -> None:
         """Refuse what comes from now on."""
         self.closing = True
+
+    def hand_over(self) -> None:
+        """Forget the streams whose clients are lost: another gateway will be asked for them."""
+        for stream in self.streams:
+            if stream.detached is not None:
+                self._forget(stream)
 
     async def drained(self, timeout: float) -> None:
         """Wait until nothing lives; what still does after `timeout` seconds fails."""

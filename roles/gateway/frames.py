@@ -9,11 +9,13 @@ import msgspec
 from msgspec import Meta
 
 from stretto.roles.gateway.answers import id_list, shown
-from stretto.roles.gateway.faults import error_object, undecodable
+from stretto.roles.gateway.bodies import Count
+from stretto.roles.gateway.faults import error_object, refusal, undecodable
 from stretto.roles.gateway.job import Job
+from stretto.roles.gateway.journal import ID_BYTES
 from stretto.roles.gateway.logprobs import finite
 from stretto.roles.gateway.usage import choices, total, usage_object
-from stretto.roles.messages import Alternative, Event, Fault, TokenInfo
+from stretto.roles.messages import Alternative, Event, Fault, FinishReason, TokenInfo, Usage
 
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 
@@ -23,6 +25,34 @@ class Generate(msgspec.Struct, tag="generate", forbid_unknown_fields=True):
 
     id: Id
     request: msgspec.Raw
+    resumable: bool = False
+
+
+class Counts(msgspec.Struct):
+    """Of OpenAI's usage object, what is counted."""
+
+    prompt_tokens: Count
+    completion_tokens: Count
+    cached_tokens: Count = 0
+
+
+class End(msgspec.Struct, forbid_unknown_fields=True):
+    """How a choice ended, as its last delta said."""
+
+    choice: Annotated[int, Meta(ge=0)]
+    finish_reason: FinishReason
+    stop_reason: str | int | None = None
+    usage: Counts | None = None
+
+
+class Resume(msgspec.Struct, tag="resume", forbid_unknown_fields=True):
+    """Client to server: go on with a request whose connection was lost."""
+
+    id: Id
+    stream: Annotated[str, Meta(max_length=256)]
+    request: msgspec.Raw
+    tokens: list[Count] = []
+    ends: list[End] = []
 
 
 class Cancel(msgspec.Struct, tag="cancel", forbid_unknown_fields=True):
@@ -35,7 +65,9 @@ class _Named(msgspec.Struct):
     id: Any = None
 
 
-_frame = msgspec.json.Decoder(Generate | Cancel)
+Frame = Generate | Resume | Cancel
+
+_frame = msgspec.json.Decoder(Frame)
 _named = msgspec.json.Decoder(_Named)
 
 
@@ -47,7 +79,7 @@ class Objection(Exception):
         self.id, self.fault = id, fault
 
 
-def decode(text: str) -> Generate | Cancel:
+def decode(text: str) -> Frame:
     """Read a client's frame. Raises `Objection`."""
     try:
         return _frame.decode(text)
@@ -64,15 +96,60 @@ def _id_of(text: str) -> str | None:
     return name if isinstance(name, str) else None
 
 
+def accepted(id: str, stream: str | None, seconds: float) -> dict[str, Any]:
+    """The first frame of a request that is to be resumable; None: it is not, the server keeps nothing."""
+    return {"type": "accepted", "id": id, "stream": stream, "resume_seconds": seconds}
+
+
 def delta(id: str, job: Job, position: int, event: Event) -> dict[str, Any]:
     """The next piece of a choice's text; where there are several choices, the last piece says how it ends."""
     frame: dict[str, Any] = {"type": "delta", "id": id, "index": event.index}
     if job.choices > 1:
         frame["choice"] = job.index(position)
     frame |= _told(job, event)
+    if job.retain and not job.return_token_ids:
+        frame["tokens"] = len(event.token_ids) // ID_BYTES
     if job.choices > 1 and event.finish_reason is not None:
         frame |= {"finish_reason": event.finish_reason, "stop_reason": event.stop_reason}
+        if job.retain:
+            frame["usage"] = msgspec.to_builtins(_counts(event.usage or Usage(0, 0)))
+            if job.return_token_ids:
+                frame["prompt_token_ids"] = id_list(event.prompt_ids)
     return frame
+
+
+def _counts(usage: Usage) -> Counts:
+    return Counts(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
+
+
+def progress(frame: Resume, job: Job, uid: int) -> tuple[dict[int, int], dict[int, list[Event]]]:
+    """By position: tokens the client has of what goes on; the last events of what has ended.
+
+    Raises `Refused`.
+    """
+    if len(frame.tokens) not in (0, job.choices):
+        raise refusal(f"tokens: Expected a number for each of {job.choices} choices, or none.", "tokens")
+    positions = job.positions
+    told = frame.tokens if frame.tokens and not job.picks else [0] * len(positions)
+    ends = {end.choice: end for end in frame.ends if job.stream}
+    received, ended = {}, {}
+    for choice, (position, count) in enumerate(zip(positions, told, strict=True)):
+        if choice in ends:
+            ended[position] = [_ended(uid + position, count, ends[choice])]
+        else:
+            received[position] = count
+    return received, ended
+
+
+def _ended(uid: int, tokens: int, end: End) -> Event:
+    """The last event of a choice that the client has whole."""
+    counts = end.usage
+    usage = (
+        None
+        if counts is None
+        else Usage(counts.prompt_tokens, counts.completion_tokens, counts.cached_tokens)
+    )
+    return Event(uid, tokens, "", b"", end.finish_reason, end.stop_reason, usage)
 
 
 def done(id: str, job: Job, events: Mapping[int, Event]) -> dict[str, Any]:
@@ -123,4 +200,5 @@ def _named_token(token: Alternative | TokenInfo) -> dict[str, Any]:
 
 def error(id: str | None, fault: Fault) -> dict[str, Any]:
     """The end of a request, or the refusal of a frame."""
-    return {"type": "error", "id": id, "status": fault.status, "error": error_object(fault)}
+    frame = {"type": "error", "id": id, "status": fault.status, "error": error_object(fault)}
+    return frame if fault.retry_after is None else frame | {"retry_after": fault.retry_after}

@@ -18,6 +18,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+ErrorBody = Callable[[Fault], bytes]
 
 LINGER_SECONDS = 5.0
 
@@ -30,12 +31,20 @@ _STREAM_START = {
         (b"x-accel-buffering", b"no"),
     ],
 }
-_STATUS_HEADERS = {401: [(b"www-authenticate", b"Bearer")], 429: [(b"retry-after", b"1")]}
+_STATUS_HEADERS = {401: [(b"www-authenticate", b"Bearer")]}
+RETRY_SECONDS = 1
+"""What who is refused for want of room is told where nothing better is known."""
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
     """The first header of this (lower-case) name."""
     return next((value for key, value in scope["headers"] if key == name), None)
+
+
+def aborter(scope: Scope) -> Callable[[], object]:
+    """What ends the connection at once, whatever is still to be sent on it."""
+    abort: Callable[[], object] = scope.get("extensions", {}).get("stretto.abort", lambda: None)
+    return abort
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
@@ -45,7 +54,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         raise _too_large(limit)
     parts, size, more = [], 0, True
     while more:
-        message = await receive()
+        message = await _receive_in_time(scope, receive)
         if message["type"] == "http.disconnect":
             raise HungUp
         parts.append(message.get("body", b""))
@@ -54,6 +63,15 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
             raise _too_large(limit)
         more = message.get("more_body", False)
     return b"".join(parts)
+
+
+async def _receive_in_time(scope: Scope, receive: Receive) -> Message:
+    """Raises `Refused` where the client sends nothing for too long."""
+    try:
+        async with asyncio.timeout(scope.get("extensions", {}).get("stretto.idle_seconds")):
+            return await receive()
+    except TimeoutError:
+        raise refusal("The body did not come in time.", code="request_timeout", status=408) from None
 
 
 def _too_large(limit: int) -> Exception:
@@ -67,30 +85,38 @@ async def hang_up_on_disconnect(receive: Receive, inbox: Inbox) -> None:
     inbox.hang_up()
 
 
-async def answer(send: Send, status: int, body: bytes, more: bool = False) -> None:
+async def answer(
+    send: Send, status: int, body: bytes, more: bool = False, retry_after: int | None = None
+) -> None:
     """Send a JSON answer. With `more`, the connection is to be closed after a last, empty `finish`."""
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += _STATUS_HEADERS.get(status, [])
+    if retry_after is not None:
+        headers.append((b"retry-after", str(retry_after).encode()))
     if more:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-async def refuse(
-    send: Send, receive: Receive, fault: Fault, body: Callable[[Fault], bytes] = error_json
-) -> None:
+async def refuse(send: Send, receive: Receive, fault: Fault, body: ErrorBody = error_json) -> None:
     """Answer with an error, in the form that `body` gives it.
 
     A body that is too large is still on its way then. To close the connection at once would reset it and
     take the answer with it, so for a while what comes is read and thrown away (a lingering close).
     """
     oversized = fault.status == 413
-    await answer(send, fault.status, body(fault), more=oversized)
+    await answer(send, fault.status, body(fault), oversized, _retry_after(fault))
     if oversized:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(_discard(receive), LINGER_SECONDS)
         await finish(send)
+
+
+def _retry_after(fault: Fault) -> int | None:
+    if fault.status == 429 and fault.retry_after is None:
+        return RETRY_SECONDS
+    return fault.retry_after
 
 
 async def _discard(receive: Receive) -> None:

@@ -1,4 +1,4 @@
-"""What the gateway asks a tokenizer and waits for: texts to split, ids to join."""
+"""What the gateway asks a tokenizer and waits for: texts to split, ids to join, what the cache holds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from stretto.roles import messages as m
 from stretto.roles.gateway import faults
 from stretto.roles.gateway.faults import Refused
 
-Reply = m.Tokenized | m.Detokenized
+Reply = m.Tokenized | m.Detokenized | m.CacheReport
+Asking = m.Tokenize | m.Detokenize | m.CacheQuery
 MAX_STRIKES = 2
 """Processes that may die at work on one request before it is taken for the cause."""
 
@@ -16,7 +17,7 @@ MAX_STRIKES = 2
 class Question:
     """One that waits for its reply."""
 
-    def __init__(self, message: m.Tokenize | m.Detokenize, tokenizer: int) -> None:
+    def __init__(self, message: Asking, tokenizer: int) -> None:
         self.message, self.tokenizer = message, tokenizer
         self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.strikes = 0
@@ -31,7 +32,7 @@ class Questions:
     def __len__(self) -> int:
         return len(self._open)
 
-    async def wait(self, message: m.Tokenize | m.Detokenize, tokenizer: int) -> Reply:
+    async def wait(self, message: Asking, tokenizer: int) -> Reply:
         """The reply to a question that has just been sent. Raises `Refused`; forgets it in any case."""
         question = self._open[message.uid] = Question(message, tokenizer)
         try:
@@ -46,7 +47,7 @@ class Questions:
         _resolve(self._open[uid].reply, reply)
         return True
 
-    def lost(self, tokenizer: int, suspect: int) -> list[m.Tokenize | m.Detokenize]:
+    def lost(self, tokenizer: int, suspect: int) -> list[Asking]:
         """What to ask a tokenizer again that died, at work on `suspect`, which fails the second time."""
         if question := self._open.get(suspect):
             question.strikes += 1

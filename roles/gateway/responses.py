@@ -48,13 +48,15 @@ class Create:
         try:
             body = self._reader.read(await http.read_body(scope, receive, self._max_body_bytes))
             bodies.check(body, self._model)
-            await self._create(body, receive, send)
+            await self._create(body, scope, receive, send)
         except Refused as refused:
             await http.refuse(send, receive, refused.fault)
         except HungUp:
             return
 
-    async def _create(self, body: bodies.ResponsesBody, receive: http.Receive, send: http.Send) -> None:
+    async def _create(
+        self, body: bodies.ResponsesBody, scope: http.Scope, receive: http.Receive, send: http.Send
+    ) -> None:
         previous = body.previous_response_id
         earlier = [] if previous is None else self._store.previous(previous)
         id = f"resp_{secrets.token_hex(24)}"
@@ -68,7 +70,7 @@ class Create:
             else:
                 await http.answer(send, 200, orjson.dumps(record.response))
             return
-        async with submitted(self._door, [job], receive) as (_, (stream,)):
+        async with submitted(self._door, [job], scope, receive) as (_, (stream,)):
             await (speak if body.stream else _whole)(stream, answer, send)
         if body.store is not False:
             _conclude(record, answer)

@@ -185,6 +185,40 @@ class ModelList(Answer):
     data: list[Model]
 
 
+class Ordered(Answer):
+    """`POST /drain`, `POST /restart/{role}`: the order is given; `/health` tells what becomes of it."""
+
+    status: Literal["draining", "restarting"]
+
+
+class CachedPrefix(Answer):
+    """A stretch of tokens that the cache holds after `start` others, without a branch."""
+
+    start: int
+    tokens: int
+    running: int
+    continuations: int
+    uses_ago: int
+
+
+class Cache(Answer):
+    """The prefix cache on the device; `largest` are its longest stretches."""
+
+    tokens: int
+    nodes: int
+    salts: int
+    pages_free: int
+    pages_cached: int
+    pages_owned: int
+    largest: list[CachedPrefix]
+
+
+class CacheFlushed(Answer):
+    """Tokens that were cached and no longer are."""
+
+    flushed_tokens: int
+
+
 class ProfileStarted(Answer):
     """From now on every process records what it does."""
 

@@ -8,42 +8,154 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
+import secrets
 import socket
 import time
 from email.utils import formatdate
+from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.http11 import Request
 
 from stretto.roles.gateway.faults import error_json, refusal
 from stretto.roles.gateway.http import App
+from stretto.roles.messages import Fault
 
-KEEP_ALIVE_SECONDS = 75
-"""How long an idle connection stays open: longer than clients keep theirs, so that none is closed just as its
-client uses it again."""
 PING_SECONDS = 20.0
 """Between pings on a WebSocket, and from a ping to the end of a socket that does not answer."""
 BACKLOG = 2048
+MAX_HEAD_BYTES = 64 << 10
+MAX_HEADERS = 128
+OPEN_TO_CROWDS = (b"/health", b"/metrics")
+"""Paths that are served however many connections there are."""
+
+_TOO_BIG = Fault(431, f"The request's head is larger than {MAX_HEAD_BYTES} bytes or {MAX_HEADERS} headers.")
+_TOO_MANY = Fault(503, "The server has more connections than it takes.", "server_error",
+                  code="too_many_connections", retry_after=1)  # fmt: skip
+_TOO_SLOW = Fault(408, "The request's head was not complete in time.", code="request_timeout")
+_PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large",
+            503: "Service Unavailable"}  # fmt: skip
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One HTTP connection."""
+    """One HTTP connection: uvicorn's, with limits on heads, on idleness and on how many there are."""
+
+    def __init__(self, *args: Any, max_connections: int, idle_seconds: float, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._max_connections, self._idle_seconds = max_connections, idle_seconds
+        self._crowded = self._last = False
+        self._head_bytes: int | None = 0
+        """Of the head that is coming in; None while there is none."""
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A head is due from now on."""
+        super().connection_made(transport)
+        self._crowded = len(self.connections) > self._max_connections
+        if len(self.connections) > 2 * self._max_connections + BACKLOG:
+            self._refuse(_TOO_MANY)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is due any more."""
+        self._head_done()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come, within limits."""
+        if self.transport.is_closing():
+            return
+        if self._head_bytes is None and (self.cycle is None or self.cycle.response_complete):
+            self._expect_head()
+        super().data_received(data)
+        if self._head_bytes is not None and not self.transport.is_closing():
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._refuse(_TOO_BIG)
+
+    def last_call(self) -> None:
+        """Close the connection after the answer that is due, or the next one."""
+        self._last = True
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
+
+    def _expect_head(self) -> None:
+        self._head_bytes = 0
+        self._head_timer = self.loop.call_later(self._idle_seconds, self._on_slow)
+
+    def _head_done(self) -> None:
+        self._head_bytes = None
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _on_slow(self) -> None:
+        if self._head_bytes:
+            self._refuse(_TOO_SLOW)
+        else:
+            self.transport.close()
 
     def on_headers_complete(self) -> None:
-        """Date the answer; uvicorn's own server does so by its clock tick."""
-        self.server_state.default_headers = [(b"date", _date(int(time.time())))]
+        """Give the answer a date and a name, and the application a way to end the connection."""
+        size = self._head_bytes
+        self._head_done()
+        if len(self.headers) > MAX_HEADERS or (size or 0) > MAX_HEAD_BYTES:
+            self._refuse(_TOO_BIG)
+            return
+        if self._crowded and self.url.partition(b"?")[0] not in OPEN_TO_CROWDS:
+            self._refuse(_TOO_MANY)
+            return
+        name = f"req-{secrets.token_hex(8)}"
+        extensions: dict[str, Any] = {
+            "stretto.abort": self.transport.abort,
+            "stretto.idle_seconds": self._idle_seconds,
+        }
+        self.scope["extensions"] = extensions
+        self.server_state.default_headers = [
+            (b"date", _date(int(time.time()))),
+            (b"x-request-id", name.encode()),
+        ]
         super().on_headers_complete()
+        if self._last and self.cycle is not None:
+            self.cycle.keep_alive = False
 
     def send_400_response(self, msg: str) -> None:
         """What comes is not HTTP: say so like every other error."""
-        body = error_json(refusal(msg).fault)
+        if not self.transport.is_closing():
+            self._refuse(refusal(msg).fault)
+
+    def _refuse(self, fault: Fault) -> None:
+        """Answer without the application, and close."""
+        self._head_done()
+        body = error_json(fault)
         head = (
-            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            f"HTTP/1.1 {fault.status} {_PHRASES[fault.status]}\r\ncontent-type: application/json\r\n"
+            f"x-request-id: req-{secrets.token_hex(8)}\r\ncontent-length: {len(body)}\r\n"
+            "connection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """One WebSocket: uvicorn's, with a way to end it whatever is still to be sent."""
+
+    def handle_connect(self, event: Request) -> None:
+        """Give the application that way."""
+        self.app = _with_abort(self.app, self.transport)
+        super().handle_connect(event)
+
+
+def _with_abort(app: Any, transport: asyncio.Transport) -> App:
+    async def wrapped(scope: Any, receive: Any, send: Any) -> None:
+        scope.setdefault("extensions", {})["stretto.abort"] = transport.abort
+        await app(scope, receive, send)
+
+    return wrapped
 
 
 @functools.lru_cache(maxsize=1)
@@ -54,12 +166,21 @@ def _date(second: int) -> bytes:
 class HttpServer:
     """Serves an ASGI application on one socket, TCP or Unix, which it owns from then on."""
 
-    def __init__(self, app: App, listener: socket.socket, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        app: App,
+        listener: socket.socket,
+        max_message_bytes: int,
+        max_connections: int = 4096,
+        idle_seconds: float = 75.0,
+    ) -> None:
+        """`idle_seconds`: longer than clients keep connections, lest one is closed just as it is used."""
         self._listener = listener
+        self._max_connections, self._idle_seconds = max_connections, idle_seconds
         self._config = uvicorn.Config(
             app,
             http=HttpProtocol,
-            ws="websockets-sansio",
+            ws=SocketProtocol,
             ws_max_size=max_message_bytes,
             ws_ping_interval=PING_SECONDS,
             ws_ping_timeout=PING_SECONDS,
@@ -69,7 +190,7 @@ class HttpServer:
             log_config=None,
             access_log=False,
             proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_keep_alive=math.ceil(idle_seconds),
         )
         self._state = ServerState()
         self._server: asyncio.AbstractServer | None = None
@@ -78,7 +199,12 @@ class HttpServer:
         """Accept connections from now on."""
         self._config.load()
         protocol = functools.partial(
-            HttpProtocol, config=self._config, server_state=self._state, app_state={}
+            HttpProtocol,
+            config=self._config,
+            server_state=self._state,
+            app_state={},
+            max_connections=self._max_connections,
+            idle_seconds=self._idle_seconds,
         )
         loop = asyncio.get_running_loop()
         create = loop.create_unix_server if self._listener.family == socket.AF_UNIX else loop.create_server
@@ -88,6 +214,13 @@ class HttpServer:
         """Take no new connections; those there are go on."""
         if self._server is not None:
             self._server.close()
+
+    def retire(self) -> None:
+        """Take no new connections, and let those of HTTP end with their next answer."""
+        self.stop_accepting()
+        for connection in list(self._state.connections):
+            if isinstance(connection, HttpProtocol):
+                connection.last_call()
 
     async def close(self, timeout: float) -> None:
         """Close every connection: idle ones at once, others after their answer, `timeout` seconds at most.

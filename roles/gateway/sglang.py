@@ -49,7 +49,8 @@ class Generate:
         try:
             body = self._reader.read(await http.read_body(scope, receive, self._max_body_bytes))
             prompts = wanted(body)
-            async with submitted(self._door, [prompt.job for prompt in prompts], receive) as (inbox, streams):
+            jobs = [prompt.job for prompt in prompts]
+            async with submitted(self._door, jobs, scope, receive) as (inbox, streams):
                 outputs = Outputs(prompts, streams, is_batch(body))
                 await (_streamed if body.stream else _whole)(inbox, outputs, send)
         except Refused as refused:

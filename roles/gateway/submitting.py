@@ -17,14 +17,14 @@ from stretto.roles.messages import Event
 
 @asynccontextmanager
 async def submitted(
-    door: Door, jobs: Sequence[Job], receive: http.Receive
+    door: Door, jobs: Sequence[Job], scope: http.Scope, receive: http.Receive
 ) -> AsyncIterator[tuple[Inbox, list[Stream]]]:
     """Submit jobs for one HTTP client: the inbox tells when a stream has something, or raises `HungUp`.
 
     What still lives when the block is left is cancelled. Raises `Refused` where the door does, at the first
     job or at none.
     """
-    inbox, streams = Inbox(), list[Stream]()
+    inbox, streams = Inbox(http.aborter(scope)), list[Stream]()
     watcher = asyncio.create_task(http.hang_up_on_disconnect(receive, inbox))
     try:
         for job in jobs:

@@ -30,6 +30,9 @@ from stretto.shm.board import Board
 
 T = TypeVar("T")
 
+PRIVATE = ("api_key", "admin_key", "model", "model_dir", "cache_dir", "uds")
+"""Of the configuration: secrets, and paths of this machine."""
+
 LIBRARIES = ("torch", "transformers", "tokenizers", "numba", "msgspec", "pyzmq", "starlette", "uvicorn")
 
 
@@ -131,10 +134,11 @@ class Utilities:
         return {"aborted": len(streams)}
 
     async def server_info(self, request: Request) -> Response:
-        """The configuration without its secret, the state of each role, and the versions of what runs."""
+        """The configuration without secrets and paths, the state of each role, the versions of what runs."""
         _, state = health(self._board, self._config.heartbeat_timeout)
         config = msgspec.to_builtins(self._config)
-        del config["api_key"]
+        for field in PRIVATE:
+            del config[field]
         body = {
             "version": __version__,
             "model": self._config.served_model_name,

@@ -20,10 +20,13 @@ from stretto.roles.config import Config
 from stretto.roles.gateway.app import application
 from stretto.roles.gateway.door import Door
 from stretto.roles.gateway.profiler import Profiler
+from stretto.roles.gateway.queue import Queue
+from stretto.roles.gateway.readers import Readers
 from stretto.roles.gateway.server import HttpServer
+from stretto.roles.gateway.sessions import Sessions
 from stretto.roles.gateway.stream import merge
 from stretto.roles.metrics import Meter
-from stretto.shm.board import Board
+from stretto.shm.board import Board, State
 from stretto.shm.trace import Traces
 
 MODEL = "org/tiny"
@@ -172,7 +175,10 @@ class House:
     def __init__(self, uds: str = "", **options: Any) -> None:
         self.config = Config(served_model_name=MODEL, max_model_len=2048, tokenizers=2, **options)
         self.back = BackEnd()
+        self.orders: queue.Queue[m.ToSupervisor] = queue.Queue()
         self.board = Board(Board.create(NAMES))
+        for name in NAMES:
+            self.board.set_state(name, State.STARTING)
         self.meter = Meter("gateway", self.board.row("gateway.0"))
         self.traces = Traces.create(NAMES, capacity=8)
         self.listener = socket.socket(socket.AF_UNIX if uds else socket.AF_INET)
@@ -189,10 +195,20 @@ class House:
 
     async def _live(self) -> None:
         self._stop = asyncio.Event()
-        self.door = self.back.door = Door(0, 2, 1, self.back, self.meter)
+        config = self.config
+        waiting = Queue(self.meter, (), 0, config.max_queued_requests, config.max_queued_tokens)
+        readers = Readers(self.meter, config.slow_reader_seconds, config.max_pending_bytes)
+        limits: dict[str, Any] = {"queue": waiting, "readers": readers}
+        limits["max_seconds"] = config.max_request_seconds
+        self.door = self.back.door = Door(0, 2, 1, self.back, self.meter, **limits)
         self.profiler = Profiler(self.board, self._switch_profile, lambda: Traces(self.traces))
-        app = application(self.config, self.door, self.meter, self.board, self.profiler)
-        self.server = HttpServer(app, self.listener, self.config.max_body_bytes)
+        self.sessions = Sessions(self.config.resume_seconds)
+        app = application(
+            self.config, self.door, self.meter, self.board, self.profiler, self.sessions, self.orders.put
+        )
+        self.server = HttpServer(
+            app, self.listener, config.max_body_bytes, config.max_connections, config.idle_seconds
+        )
         await self.server.start()
         self._started.set_result(asyncio.get_running_loop())
         await self._stop.wait()

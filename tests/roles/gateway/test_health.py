@@ -37,12 +37,23 @@ def test_all_is_well(board: Board) -> None:
     assert 0 <= executor["heartbeat_age_seconds"] < 30
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.READY])
+@pytest.mark.parametrize("state", [State.STARTING, State.BACKOFF, State.STOPPING, State.FATAL])
 def test_a_role_that_is_not_ready_is_missing(board: Board, state: State) -> None:
     board.set_state("executor.0", state)
     status, body = health(board, 30)
     assert (status, body["status"], body["missing"]) == (503, "unavailable", ["executor.0"])
     assert body["roles"]["executor.0"]["state"] == state.name.lower()
+
+
+@pytest.mark.parametrize("state", [State.DOWN, State.RETIRING])
+def test_a_spare_place_and_who_leaves_it_are_not_missing(board: Board, state: State) -> None:
+    board.set_state("executor.0", state)
+    assert health(board, 30)[0] == 200
+
+
+def test_a_server_that_drains_is_not_well(board: Board) -> None:
+    board.set_draining()
+    assert (health(board, 30)[0], health(board, 30)[1]["status"]) == (503, "draining")
 
 
 def test_a_role_that_is_wedged_is_missing(board: Board) -> None:

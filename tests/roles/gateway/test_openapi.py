@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from starlette.applications import Starlette
 
+from stretto.roles.gateway.guard import Guard
 from stretto.roles.gateway.openapi import document
 from stretto.tests.roles.gateway.house import MODEL, House
 
@@ -36,7 +37,7 @@ def test_it_is_served_without_a_key(house: House, made: dict[str, Any]) -> None:
 
 
 def test_it_lists_the_routes_and_no_others(house: House, made: dict[str, Any]) -> None:
-    app = cast(Starlette, house.server._config.app)
+    app = cast(Starlette, cast(Guard, house.server._config.app).app)
     served = {
         (re.sub(r":\w+\}", "}", route.path), method)  # type: ignore[attr-defined]
         for route in app.routes

@@ -72,7 +72,7 @@ def run(body: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
 
 def test_what_lives_when_the_block_is_left_is_cancelled() -> None:
     async def body(bench: Bench) -> None:
-        async with submitted(bench.door, [JOB, JOB], bench.receive) as (_, (first, second)):
+        async with submitted(bench.door, [JOB, JOB], {}, bench.receive) as (_, (first, second)):
             bench.events(m.Event(first.uid, 0, "a", ids(1), "stop"))
         assert bench.door.live == 0
         assert [s for s in bench.wires.sent if isinstance(s, m.Cancel)] == [m.Cancel(second.uid)]
@@ -82,7 +82,7 @@ def test_what_lives_when_the_block_is_left_is_cancelled() -> None:
 
 def test_a_client_that_leaves_is_noticed() -> None:
     async def body(bench: Bench) -> None:
-        async with submitted(bench.door, [JOB], bench.receive) as (inbox, _):
+        async with submitted(bench.door, [JOB], {}, bench.receive) as (inbox, _):
             bench.leave.set()
             with pytest.raises(HungUp):
                 await inbox.get()
@@ -93,7 +93,7 @@ def test_a_client_that_leaves_is_noticed() -> None:
 
 def test_events_are_spoken_in_pieces_as_they_come() -> None:
     async def body(bench: Bench) -> None:
-        async with submitted(bench.door, [JOB], bench.receive) as (_, (stream,)):
+        async with submitted(bench.door, [JOB], {}, bench.receive) as (_, (stream,)):
             bench.events(m.Event(stream.uid, 0, "a", ids(1)), m.Event(stream.uid, 1, "b", ids(1)))
             speaking = asyncio.create_task(speak(stream, Echo(), bench.send))
             while len(bench.written) < 2:
@@ -107,7 +107,7 @@ def test_events_are_spoken_in_pieces_as_they_come() -> None:
 
 def test_a_refusal_before_all_else_is_raised_and_nothing_is_written() -> None:
     async def body(bench: Bench) -> None:
-        async with submitted(bench.door, [JOB], bench.receive) as (_, (stream,)):
+        async with submitted(bench.door, [JOB], {}, bench.receive) as (_, (stream,)):
             bench.door.on_message(m.Rejected(stream.uid, m.Fault(400, "no")))
             with pytest.raises(Refused):
                 await speak(stream, Echo(), bench.send)

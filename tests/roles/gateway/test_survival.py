@@ -186,9 +186,9 @@ def test_a_lost_client_s_stream_goes_on_unheard(bench: Bench) -> None:
     stream = resumable(bench)
     bench.events(word(stream.uid, 0))
     bench.door.detach(stream)
-    assert bench.told_now() == [(stream.uid % 2, m.Detach(stream.uid))]
+    assert bench.told_now() == [(stream.uid % 2, m.Detach(stream.uid, 0))]
     bench.events(word(stream.uid, 1))  # the detokenizer did not know yet
-    assert bench.told_now() == [(stream.uid % 2, m.Detach(stream.uid))]
+    assert bench.told_now() == [(stream.uid % 2, m.Detach(stream.uid, 0))]
     assert (stream.take(), stream.tokens) == ([], 1)
 
 
@@ -209,7 +209,7 @@ def test_an_unheard_stream_is_submitted_again_too_and_a_new_detokenizer_told(ben
     bench.told_now()
     bench.door.peer_lost("detokenizer", stream.uid % 2)
     assert len(bench.sent_now()) == 1
-    assert bench.told_now() == [(stream.uid % 2, m.Detach(stream.uid))]
+    assert bench.told_now() == [(stream.uid % 2, m.Detach(stream.uid, 0))]
 
 
 def test_a_client_that_is_back_gets_the_rest_at_any_gateway(bench: Bench) -> None:

@@ -14,6 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 from stretto.roles import messages as m
 from stretto.roles.gateway import websocket
 from stretto.roles.gateway.intake import Intake
+from stretto.roles.gateway.sessions import Sessions
 from stretto.roles.metrics import Meter
 from stretto.tests.roles.gateway.house import PATIENCE, House, chorus, ids, silence
 
@@ -307,7 +308,7 @@ def test_open_sockets_are_counted(house: House) -> None:
     async def send(message: Any) -> None:
         assert message == {"type": "websocket.accept"}
 
-    asyncio.run(websocket.Socket(house.door, Intake("tiny"), meter)({}, receive, send))
+    asyncio.run(websocket.Socket(house.door, Intake("tiny"), meter, Sessions())({}, receive, send))
     assert [*counts, meter.value("connections_live")] == [0, 1, 0]
 
 
