@@ -57,7 +57,7 @@ def _make(cache: Path) -> None:
             pass
     except OSError as error:
         raise SetupError(
-            f"cannot write to the cache directory {cache}: {advice(error)}; $STRETTO_CACHE names another place"
+            f"cannot write to the cache directory {cache}: {advice(error)}; $STRETTO_CACHE names another"
         ) from error
 
 
