@@ -343,6 +343,7 @@ class World:
         self.vocabulary = vocabulary
         self.core = Core(self.limits)
         self.disk: dict[bytes, Page] = {}
+        self.disk_pages = 6
         self.flying: deque[m.Plan] = deque()
         self.renew_device()
         self.plans: list[m.Plan] = []
@@ -351,7 +352,7 @@ class World:
     def renew_device(self) -> None:
         """An executor that knows nothing, with what is on its disk."""
         self.device = Device(self.limits, self.vocabulary)
-        self.lower = Lower(self.device.cells, self.limits.below, self.disk, self._tell)
+        self.lower = Lower(self.device.cells, self.limits.below, self.disk, self._tell, self.disk_pages)
         self.flying.clear()
         if self.limits.below.disk:
             self.lower.introduce()

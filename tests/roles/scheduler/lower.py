@@ -26,7 +26,7 @@ class Lower:
         below: Below,
         disk: dict[bytes, Page],
         tell: Callable[[m.Moved | m.Shelved], None],
-        capacity: int = 6,
+        capacity: int,
     ) -> None:
         self.cells, self.disk, self.tell, self.capacity = cells, disk, tell, capacity
         self.host: list[Page | None] = [None] * below.host_pages
