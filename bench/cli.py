@@ -23,6 +23,8 @@ BENCHES = {
     "tiers": "Conversations and restarts with KV in host memory and on disk.",
     "against": "Two servers under the same load over HTTP, in turn.",
     "chaos": "Streams while roles are killed and frozen: nothing lost, and how long the pauses are.",
+    "flood": "Thousands of connections and requests at once: memory, /health, and who is served after.",
+    "soak": "Mixed requests, cancels and errors for an hour: memory flat, nothing kept.",
     "peers": "Stretto in turn with other engines, on the same prompts.",
 }
 """Commands and the lines that describe them. A command is the `main` of the module of its name."""

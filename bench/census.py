@@ -1,0 +1,56 @@
+"""What the processes of a server hold: memory and file descriptors, by process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import psutil
+
+from stretto.bench.launch import Launch
+
+
+class Holding(NamedTuple):
+    """Of one process: memory that is its own alone (USS), and open files."""
+
+    mib: float
+    files: int
+
+
+Census = Mapping[str, Holding]
+
+
+def census(server: Launch) -> dict[str, Holding]:
+    """All processes that live now."""
+    found = {}
+    for title, process in server.family().items():
+        with contextlib.suppress(psutil.Error):
+            found[title] = Holding(process.memory_full_info().uss / 2**20, process.num_fds())
+    return found
+
+
+def peak(one: Census, other: Census) -> dict[str, Holding]:
+    """The larger of the two, by process."""
+    nothing = Holding(0.0, 0)
+    return {
+        title: Holding(*map(max, zip(one.get(title, nothing), other.get(title, nothing), strict=True)))
+        for title in one.keys() | other.keys()
+    }
+
+
+def grown(before: Census, after: Census, mib: float, files: int) -> list[str]:
+    """Processes of both that hold more than so much more than before, in words."""
+    told = []
+    for title in sorted(before.keys() & after.keys()):
+        more, opened = after[title].mib - before[title].mib, after[title].files - before[title].files
+        if more > mib:
+            told.append(f"{title} grew by {more:.0f} MiB, from {before[title].mib:.0f}")
+        if opened > files:
+            told.append(f"{title} has {opened} more files open than before, {after[title].files}")
+    return told
+
+
+def told(holdings: Census) -> dict[str, dict[str, float]]:
+    """For JSON."""
+    return {title: {"mib": round(h.mib, 1), "files": h.files} for title, h in sorted(holdings.items())}
