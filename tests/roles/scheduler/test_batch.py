@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stretto.roles.scheduler.ratio import FLOOR
 from stretto.roles.scheduler.sequence import Retiring
 from stretto.tests.roles.scheduler.device import World, ints, rows
 
@@ -198,7 +199,7 @@ def test_a_retraction_takes_whoever_loses_least_and_the_ratio_learns() -> None:
     while not any(sequence.retractions for sequence in sequences):
         world.turn()
     assert [sequence.retractions for sequence in sequences] == [1, 0, 0]
-    assert batch.ratio.value > 0.5
+    assert batch.ratio.value > FLOOR
     world.drain()
     for uid in (short, *longer):
         assert world.output(uid) == world.expect(uid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stretto.roles.scheduler.ratio import CLIP, FLOOR, START, STEPS, NewTokenRatio, expected_tokens
+from stretto.roles.scheduler.ratio import CLIP, FLOOR, SHARE, START, STEPS, NewTokenRatio, expected_tokens
 
 
 def test_the_ratio_sinks_to_its_floor() -> None:
@@ -23,10 +23,10 @@ def test_a_retraction_lifts_it_to_what_was_generated_and_a_little_more_and_never
     ratio = NewTokenRatio()
     ratio.value = FLOOR
     ratio.jump(generated=300, possible=1000, sequences=5)
-    assert ratio.value == 0.4
+    assert ratio.value == SHARE * 0.325
     ratio.jump(generated=0, possible=1000, sequences=5)
-    assert ratio.value == 0.4
-    ratio.jump(generated=995, possible=1000, sequences=5)
+    assert ratio.value == SHARE * 0.325
+    ratio.jump(generated=1995, possible=1000, sequences=5)
     assert ratio.value == 1.0
 
 
