@@ -61,7 +61,10 @@ class Detokenizer(Role):
             return
         self._core.tick(time.monotonic())
         for record in self._inbox.drain():
-            self._core.feed(_decoder.decode(record))
+            tokens = _decoder.decode(record)
+            for report in tokens.reports:
+                self._gateways.send(report.gateway, _encoder.encode(report))
+            self._core.feed(tokens)
         while (data := self._mailbox.receive()) is not None:
             self._handle(data)
         self._tell(self._core.take())
