@@ -18,6 +18,7 @@ class Holding(NamedTuple):
     files: int
 
 
+NOTHING = Holding(0.0, 0)
 Census = Mapping[str, Holding]
 
 
@@ -32,11 +33,12 @@ def census(server: Launch) -> dict[str, Holding]:
 
 def peak(one: Census, other: Census) -> dict[str, Holding]:
     """The larger of the two, by process."""
-    nothing = Holding(0.0, 0)
-    return {
-        title: Holding(*map(max, zip(one.get(title, nothing), other.get(title, nothing), strict=True)))
-        for title in one.keys() | other.keys()
-    }
+    titles = one.keys() | other.keys()
+    return {title: _peak(one.get(title, NOTHING), other.get(title, NOTHING)) for title in titles}
+
+
+def _peak(one: Holding, other: Holding) -> Holding:
+    return Holding(max(one.mib, other.mib), max(one.files, other.files))
 
 
 def grown(before: Census, after: Census, mib: float, files: int) -> list[str]:

@@ -2,8 +2,8 @@
 
     stretto bench flood [--connections 2000] [--requests 10000] [--deaf 50] [--json FILE]
 
-Exit code 1 where `/health` takes longer than a second, a process grows without bound, a request is neither queued nor
-refused with 429, a good request fails afterwards, or something is kept of the flood when it is over.
+Exit code 1 where `/health` takes longer than a second, a process grows without bound, a request is neither queued
+nor refused with 429, a good request fails afterwards, or something is kept of the flood when it is over.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -35,9 +36,9 @@ GROWTH_MIB = 512.0
 """What a process may hold more while the flood lasts: 10,000 queued requests are some 50 KB each."""
 SOCKETS = 20
 """WebSockets that carry the requests."""
-_GOOD = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
-_QUEUED = {"prompt": "All work and no play makes Jack a dull boy. " * 20, "max_tokens": 64, "temperature": 0}
-_DEAF = {"prompt": "Once upon a time", "max_tokens": 2000, "stream": True, "ignore_eos": True}
+_GOOD: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+_QUEUED: dict[str, Any] = {"prompt": "All work and no play makes Jack a dull boy. " * 20, "max_tokens": 64, "temperature": 0}
+_DEAF: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 2000, "stream": True, "ignore_eos": True}
 
 
 @click.command("flood", help=described(__doc__))
@@ -53,7 +54,8 @@ def main(json_file: Path | None, plot_file: Path | None, **options: Any) -> None
     """Run, report, judge."""
     report = Report("flood", json_file, plot_file)
     raise_file_limit()
-    with launch("--max-queued-requests", str(options["requests"])) as server:
+    queue = ("--max-queued-requests", str(options["requests"]), "--max-queued-tokens", "0")
+    with launch(*queue) as server:
         figures = asyncio.run(Flood(server, **options).run())
     holdings = figures["holdings"]
     rows = [
@@ -78,15 +80,17 @@ class Flood:
         self._answers: Counter[str] = Counter()
         self._health: list[float] = []
         self._peak: Census = {}
+        self._over = threading.Event()
         self._faults: list[str] = []
 
     async def run(self) -> dict[str, Any]:
         """The figures, with `faults` empty if all went well."""
         await self._serve_good()
         before = await asyncio.to_thread(census, self._server)
-        watch = asyncio.create_task(self._watch())
+        watch = asyncio.create_task(asyncio.to_thread(self._watch))
         await self._flood()
-        watch.cancel()
+        self._over.set()
+        await watch
         self._faults += await asyncio.to_thread(leftovers, self._server)
         await self._serve_good()
         after = await asyncio.to_thread(census, self._server)
@@ -150,18 +154,17 @@ class Flood:
         except asyncio.CancelledError:
             self._answers["cancelled"] += 1
 
-    async def _watch(self) -> None:
-        """Ask for the health and count what is held, again and again."""
-        async with httpx.AsyncClient(base_url=self._server.url, timeout=60) as http:
-            while True:
+    def _watch(self) -> None:
+        """Ask for the health and count what is held, again and again; on a thread, as the loop is busy."""
+        with httpx.Client(base_url=self._server.url, timeout=60) as http:
+            while not self._over.wait(0.5):
                 began = time.monotonic()
                 try:
-                    await http.get("/health")
+                    http.get("/health")
                 except httpx.HTTPError as error:
                     self._faults.append(f"/health failed: {error!r}")
                 self._health.append(time.monotonic() - began)
-                self._peak = peak(self._peak, await asyncio.to_thread(census, self._server))
-                await asyncio.sleep(0.5)
+                self._peak = peak(self._peak, census(self._server))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     stretto bench soak --minutes 60 [--streams 32] [--json FILE]
 
-The first fifth of the time is warm-up. Exit code 1 where a process grows after it, dies, or keeps anything at the
-end; the scheduler verifies its invariants whenever it is idle, and dies of a broken one.
+The first fifth of the time is warm-up. Exit code 1 where a process grows after it, dies, or keeps anything at
+the end; the scheduler verifies its invariants whenever it is idle, and dies of a broken one.
 """
 
 from __future__ import annotations
