@@ -77,8 +77,10 @@ class AsyncClient:
     ...     async for delta in client.stream("The capital of France is", max_tokens=8):
     ...         print(delta.text, end="", flush=True)
 
-    The connection is made by the first request, and made again after it was lost; requests that were live
-    then fail with a `ConnectionFailed` whose code is "connection_lost". A consumer that reads slowly holds up
+    The connection is made by the first request, and made again after it was lost: requests go on where they
+    were, and their consumers notice nothing but a pause. Where that cannot be, because the server does not
+    come back in time or keeps no streams (`--resume-seconds 0`), they fail with a `ConnectionFailed`, whose
+    code is "connection_lost" or "cannot_connect". A consumer that reads slowly holds up
     nobody: its unread deltas merge, so a request needs at most the memory of its own answer.
     """
 

@@ -1,9 +1,9 @@
 """The frames of `/v1/stream`, and the public structs made of them.
 
-Client to server: `{"type": "generate", "id", "request"}` and `{"type": "cancel", "id"}`. Server to client,
-by id: any number of `delta`, then exactly one `done` or `error`. An `error` whose id is null answers a frame
-that the server could not read. The gateway documents the protocol; fields that this client does not know are
-skipped.
+Client to server: `{"type": "generate", "id", "request", "resumable"}`, `{"type": "resume", ...}` and
+`{"type": "cancel", "id"}`. Server to client, by id: `accepted`, any number of `delta`, then exactly one
+`done` or `error`. An `error` whose id is null answers a frame that the server could not read. The gateway
+documents the protocol; fields that this client does not know are skipped.
 """
 
 from __future__ import annotations
@@ -53,6 +53,14 @@ class TokenLogprob(Alternative, frozen=True):
     top: list[Alternative]
 
 
+class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
+    """The request is taken in; `stream` is what to come back with for it, None where nothing is kept."""
+
+    id: str
+    stream: str | None = None
+    resume_seconds: float = 0.0
+
+
 class Delta(msgspec.Struct, frozen=True, tag="delta"):
     """Text that became certain since the last delta of the same choice; unread deltas are merged."""
 
@@ -68,6 +76,15 @@ class Delta(msgspec.Struct, frozen=True, tag="delta"):
     """One for each token; empty unless the request had `logprobs`."""
     prompt_logprobs: list[TokenLogprob | None] | None = None
     """On the first delta of a request with `prompt_logprobs`; None for the first token."""
+    tokens: int = 0
+    """How many tokens are behind `text`, where `token_ids` does not tell."""
+    finish_reason: FinishReason | None = None
+    """On the last delta of a choice, where there are several."""
+    stop_reason: str | int | None = None
+    usage: dict[str, int] | None = None
+    """Counts of a choice, with its `finish_reason`."""
+    prompt_token_ids: list[int] = []
+    """Likewise, where the request had `return_token_ids`."""
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -132,7 +149,7 @@ class Completion(msgspec.Struct, frozen=True):
     """The choices after this one, which is the first; theirs are empty."""
 
 
-Frame = Delta | Done | Error
+Frame = Accepted | Delta | Done | Error
 
 _frames = msgspec.json.Decoder(Frame)
 
@@ -144,9 +161,21 @@ def decode(data: bytes) -> Frame:
 
 def generate(id: str, request: dict[str, Any]) -> str:
     """Frame that submits a request; raises `StrettoError` for values that JSON cannot carry."""
+    return _dump({"type": "generate", "id": id, "request": request, "resumable": True})
+
+
+def resume(
+    id: str, request: dict[str, Any], stream: str, tokens: list[int], ends: list[dict[str, Any]]
+) -> str:
+    """Frame that goes on with a request: `tokens` of each choice are here, `ends` are those that ended."""
+    frame = {"type": "resume", "id": id, "request": request, "stream": stream, "tokens": tokens}
+    return _dump({**frame, "ends": ends})
+
+
+def _dump(frame: dict[str, Any]) -> str:
     try:
         # The standard encoder, because the fast ones write NaN as null, which would mean "the default".
-        return json.dumps({"type": "generate", "id": id, "request": request}, allow_nan=False)
+        return json.dumps(frame, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise invalid(f"the request cannot be written as JSON: {error}") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import time
 from collections import deque
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -16,11 +17,13 @@ from websockets.frames import Close, CloseCode
 
 from stretto.roles.client import frames
 from stretto.roles.client.address import NOTHING_LISTENS, Address
+from stretto.roles.client.comeback import Comeback
 from stretto.roles.client.errors import ConnectionFailed, StrettoError, from_object
 from stretto.roles.client.inbox import Inbox
 
 MAX_FRAME_BYTES = 64 << 20
 """Largest frame accepted: a whole answer with its own and its prompt's token ids."""
+NOT_FOUND = "stream_not_found"
 CLOSE_SECONDS = 1.0
 """How long a close waits for the server's half of the handshake."""
 
@@ -28,7 +31,8 @@ CLOSE_SECONDS = 1.0
 class Link:
     """Carries frames out in order and sorts frames in by id. Everything happens on one event loop.
 
-    When the socket is lost, every request on it fails; the next request opens a new one.
+    When the socket is lost, a new one is opened and every request goes on where it was, for as long as the
+    server keeps it: its reader notices a pause.
     """
 
     def __init__(self, address: Address, api_key: str | None) -> None:
@@ -39,10 +43,11 @@ class Link:
         self._outbox: deque[str] = deque()
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._comeback = Comeback(listens_for_good=address.uds is not None)
 
     def submit(self, request: dict[str, Any]) -> Inbox:
         """Send a request; returns where its answer arrives. Raises `StrettoError` if JSON cannot carry it."""
-        inbox = Inbox(str(next(self._ids)))
+        inbox = Inbox(str(next(self._ids)), request)
         self._post(frames.generate(inbox.id, request))
         self._inboxes[inbox.id] = inbox
         return inbox
@@ -50,6 +55,7 @@ class Link:
     def cancel(self, id: str) -> None:
         """Ask the server to end a request, which then finishes with "abort"; nothing if it has ended."""
         if id in self._inboxes:
+            self._inboxes[id].cancelled = True
             self._post(frames.cancel(id))
 
     def abandon(self, id: str) -> None:
@@ -74,9 +80,31 @@ class Link:
         try:
             while True:
                 await self._wanted.wait()
-                self._fail_all(await self._converse())
+                await self._recover(await self._converse())
         finally:
             self._fail_all(error)
+
+    async def _recover(self, error: StrettoError) -> None:
+        """After a loss: what may not go on fails with it; the rest does, after a pause."""
+        now = time.monotonic()
+        self._comeback.lost(error, now)
+        for inbox in list(self._inboxes.values()):
+            if not self._comeback.allows(inbox, now):
+                del self._inboxes[inbox.id]
+                inbox.fail(error)
+        if self._inboxes:
+            await asyncio.sleep(self._comeback.pause())
+        self._outbox.clear()
+        for inbox in self._inboxes.values():
+            self._begin(inbox)
+        if not self._outbox:
+            self._wanted.clear()
+
+    def _begin(self, inbox: Inbox) -> None:
+        self._outbox.append(inbox.first_frame())
+        if inbox.cancelled:
+            self._outbox.append(frames.cancel(inbox.id))
+        self._wanted.set()
 
     async def _converse(self) -> StrettoError:
         """Open a socket and use it until it is lost; returns why."""
@@ -100,10 +128,12 @@ class Link:
         return connect(self._address.websocket, **options)
 
     async def _exchange(self, socket: ClientConnection) -> NoReturn:
+        self._comeback.opened(time.monotonic())
         writer = asyncio.create_task(self._write(socket))
         try:
             while True:
                 self._sort(frames.decode(await socket.recv(decode=False)))
+                self._comeback.heard()
         finally:
             writer.cancel()
 
@@ -123,6 +153,10 @@ class Link:
         match frame, inbox:
             case _, None:
                 return  # abandoned
+            case frames.Accepted(), Inbox():
+                inbox.accept(frame)
+            case frames.Error(), Inbox() if frame.error.get("code") == NOT_FOUND and inbox.forgotten():
+                self._begin(inbox)
             case frames.Delta(), Inbox():
                 inbox.put(frame)
             case frames.Done(), Inbox():

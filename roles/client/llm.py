@@ -17,6 +17,7 @@ from stretto.roles.client.outputs import RequestOutput, request_output
 from stretto.roles.client.progress import progress
 from stretto.roles.client.prompts import PromptLike, as_conversations, as_params, as_prompts
 from stretto.roles.client.server import SUPERVISOR, Server
+from stretto.roles.config import Config
 from stretto.roles.messages import SamplingParams
 
 AHEAD = 4
@@ -42,7 +43,7 @@ class LLM:
         self._server = Server(model, command=command, quiet=quiet, **options)
         self._client = AsyncClient(uds=self._server.uds)
         self._background = BackgroundLoop()
-        self._ahead = AHEAD * self._server.config.max_seqs
+        self._ahead = _ahead(self._server.config)
         self._finalizer = weakref.finalize(self, _close, self._background, self._server)
 
     def __enter__(self) -> Self:
@@ -135,6 +136,12 @@ class LLM:
         """A lost connection to a server that died is told with the server's own last words."""
         obituary = self._server.obituary()
         return ConnectionFailed(obituary, "server_died") if obituary else error
+
+
+def _ahead(config: Config) -> int:
+    """Requests that are sent at once: what the server's queue takes in any case."""
+    ahead = AHEAD * config.max_seqs
+    return min(ahead, config.max_seqs + config.max_queued_requests) if config.max_queued_requests else ahead
 
 
 def _close(background: BackgroundLoop, server: Server) -> None:

@@ -127,10 +127,11 @@ def progress(frame: Resume, job: Job, uid: int) -> tuple[dict[int, int], dict[in
 
     Raises `Refused`.
     """
-    if len(frame.tokens) not in (0, job.choices):
-        raise refusal(f"tokens: Expected a number for each of {job.choices} choices, or none.", "tokens")
+    if len(frame.tokens) > job.choices:
+        raise refusal(f"tokens: Expected {job.choices} numbers at most, one for each choice.", "tokens")
     positions = job.positions
-    told = frame.tokens if frame.tokens and not job.picks else [0] * len(positions)
+    told = [] if job.picks else frame.tokens
+    told = told + [0] * (len(positions) - len(told))
     ends = {end.choice: end for end in frame.ends if job.stream}
     received, ended = {}, {}
     for choice, (position, count) in enumerate(zip(positions, told, strict=True)):

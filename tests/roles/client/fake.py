@@ -2,6 +2,8 @@
 
 "say a b"   one delta per word, in turn with the other requests, then done
 "hang a"    one delta per word, then nothing until the request is cancelled
+"cut a b"   accepted, one delta per word, but the connection closes after the first; a resume brings the rest
+"lose a b"  likewise, but the stream is not found again; asked for once more, it is said
 "refuse"    an error
 "drop"      the connection closes
 "huge"      the connection closes, as it does over a frame that is too large
@@ -32,6 +34,7 @@ class FakeServer:
         self.connections = 0
         self._api_key = api_key
         self._cancelled: dict[str, asyncio.Event] = {}
+        self._lost: list[str] = []
 
     async def open(self, path: str) -> None:
         """Listen on a Unix socket for as long as the loop runs."""
@@ -58,14 +61,38 @@ class FakeServer:
                     self._cancelled[frame["id"]] = asyncio.Event()
                     self.most_live = max(self.most_live, len(self._cancelled))
                     group.create_task(self._answer(connection, frame["id"], frame["request"]))
+                elif frame["type"] == "resume":
+                    group.create_task(self._go_on(connection, frame))
                 elif frame["id"] in self._cancelled:
                     self._cancelled[frame["id"]].set()
             for event in self._cancelled.values():
                 event.set()
 
+    async def _cut(
+        self, connection: ServerConnection, id: str, request: dict[str, Any], words: list[str]
+    ) -> None:
+        await _say(connection, id, type="accepted", stream="handle", resume_seconds=60)
+        if request.get("stream", True):
+            await _say(connection, id, type="delta", index=0, text=words[0], tokens=1)
+        await connection.close(1012)
+
+    async def _go_on(self, connection: ServerConnection, frame: dict[str, Any]) -> None:
+        verb, *words = frame["request"]["prompt"].split()
+        if verb == "lose":
+            error = {"message": "gone", "code": "stream_not_found"}
+            await _say(connection, frame["id"], type="error", status=404, error=error)
+            return
+        for index in range(sum(frame["tokens"]), len(words)):
+            if frame["request"].get("stream", True):
+                await _say(connection, frame["id"], type="delta", index=index, text=words[index], tokens=1)
+        await _say(connection, frame["id"], **_done(frame["request"], words, "stop"))
+
     async def _answer(self, connection: ServerConnection, id: str, request: dict[str, Any]) -> None:
         prompt = request["prompt"] if "prompt" in request else request["messages"][-1]["content"]
         verb, *words = prompt.split() if isinstance(prompt, str) else ["say", *map(str, prompt)]
+        if verb == "cut" or (verb == "lose" and prompt not in self._lost):
+            await self._cut(connection, id, request, words)
+            self._lost.append(prompt)
         if verb == "drop":
             await connection.close(1011, "gone")
         if verb == "huge":
@@ -83,6 +110,11 @@ class FakeServer:
         del self._cancelled[id]
         with suppress(ConnectionClosed):
             await connection.send(json.dumps({"id": id, **frame}))
+
+
+async def _say(connection: ServerConnection, id: str, **frame: Any) -> None:
+    with suppress(ConnectionClosed):
+        await connection.send(json.dumps({"id": id, **frame}))
 
 
 async def _receive(connection: ServerConnection) -> dict[str, Any] | None:

@@ -131,10 +131,11 @@ def test_what_came_before_an_error_can_be_read(server: Any, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "code"), [("drop", "connection_lost"), ("garble", "protocol"), ("huge", "request_too_large")]
+    ("prompt", "code", "connections"),
+    [("drop", "connection_lost", 4), ("garble", "protocol", 2), ("huge", "request_too_large", 2)],
 )
 def test_a_lost_connection_fails_what_was_live_and_is_made_again(
-    server: Any, run: Run, prompt: str, code: str
+    server: Any, run: Run, prompt: str, code: str, connections: int
 ) -> None:
     async def scenario(client: AsyncClient) -> None:
         streams = [client.stream("hang a"), client.stream(prompt)]
@@ -145,7 +146,40 @@ def test_a_lost_connection_fails_what_was_live_and_is_made_again(
         assert (await client.generate("say again")).text == "again"
 
     run(scenario)
-    assert server.connections == 2
+    assert server.connections == connections
+
+
+def test_a_stream_goes_on_after_its_connection_was_lost(server: Any, run: Run) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        whole = client.generate("cut a b c d", stream=False)
+        told = client.generate("cut a b c d", stream=True)
+        assert [(await answer).text for answer in (whole, told)] == ["abcd", "abcd"]
+
+    run(scenario)
+    resumes = [server.hear("resume") for _ in range(2)]
+    assert sorted(frame["tokens"] for frame in resumes) == [[], [1]]
+    assert {frame["stream"] for frame in resumes} == {"handle"}
+
+
+def test_what_was_cancelled_stays_so(server: Any, run: Run) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        stream = client.stream("cut a b")
+        await stream.next()
+        stream.cancel()
+        await stream.result()
+
+    run(scenario)
+    assert [server.hear(kind)["type"] for kind in ("resume", "cancel")] == ["resume", "cancel"]
+
+
+def test_a_stream_that_is_gone_begins_anew_if_nothing_of_it_was_told(server: Any, run: Run) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        assert (await client.generate("lose a b", stream=False)).text == "ab"
+        with pytest.raises(StrettoError) as caught:
+            await client.generate("lose c d", stream=True)
+        assert caught.value.code == "stream_not_found"
+
+    run(scenario)
 
 
 def test_unread_deltas_merge_into_one(server: Any, run: Run) -> None:

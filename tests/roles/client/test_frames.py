@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from stretto.roles.client.errors import StrettoError
-from stretto.roles.client.frames import Delta, Done, Error, cancel, decode, failure, generate
+from stretto.roles.client.frames import Delta, Done, Error, cancel, decode, failure, generate, resume
 
 
 def test_frames_to_the_server() -> None:
@@ -17,6 +17,15 @@ def test_frames_to_the_server() -> None:
         "type": "generate",
         "id": "7",
         "request": {"prompt": "h\u00e9", "temperature": 0.5, "stop": ["x"]},
+        "resumable": True,
+    }
+    assert json.loads(resume("7", request, "h", [2], [])) == {
+        "type": "resume",
+        "id": "7",
+        "request": {"prompt": "h\u00e9", "temperature": 0.5, "stop": ["x"]},
+        "stream": "h",
+        "tokens": [2],
+        "ends": [],
     }
     assert json.loads(cancel("7")) == {"type": "cancel", "id": "7"}
 
