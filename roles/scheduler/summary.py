@@ -28,10 +28,11 @@ def summarize(memory: Memory) -> m.CacheSummary:
 
 
 def flush(memory: Memory) -> int:
-    """Drop all that nobody uses; returns how many tokens that were."""
+    """Drop all that nobody uses, here and below; returns how many tokens of the tree that were."""
     before = _tokens(memory)
     while memory.tree.evict():
         pass
+    memory.tiers.flush()
     return before - _tokens(memory)
 
 

@@ -215,6 +215,15 @@ class Tiers:
         self._loaded.discard(key)
         return self._host.pop(key)
 
+    def flush(self) -> None:
+        """Give up all that is on the host, but what the disk is writing, and know nothing of the disk.
+
+        Its files stay: the next executor tells of them again.
+        """
+        for key in [key for key in self._host if key not in self._saving]:
+            self._free.append(self._drop(key))
+        self._shelf.clear()
+
     # Messages.
 
     def take_moves(self) -> list[m.Move]:

@@ -1,4 +1,4 @@
-"""The core with memory below the device: what leaves the pool comes back, and everybody's tokens stay right."""
+"""The core with memory below the device: what leaves the pool comes back, and every token stays right."""
 
 from __future__ import annotations
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from stretto.roles.scheduler.below import NOTHING_BELOW, Below
 from stretto.roles.scheduler.limits import Limits
 from stretto.roles.scheduler.memory import Memory, Placement
 from stretto.roles.scheduler.pages import Ints
 
 
-def memory(pages: int, page_size: int = 4) -> Memory:
-    return Memory(Limits(pages, page_size, max_seqs=4, max_batched_tokens=8, max_model_len=64))
+def memory(pages: int, page_size: int = 4, below: Below = NOTHING_BELOW) -> Memory:
+    return Memory(Limits(pages, page_size, max_seqs=4, max_batched_tokens=8, max_model_len=64, below=below))
 
 
 def array(values: list[int] | range) -> Ints:
@@ -96,6 +97,30 @@ def test_pinned_prefixes_go_last_but_they_go() -> None:
     kv.take(1)
     assert kv.tree.match(array([1, 2, 3])).length == 0
     assert (kv.pool.free, kv.pool.cached, kv.pool.owned) == (0, 0, 4)
+
+
+def test_pages_from_the_host_go_to_the_first_fresh_pages_instead_of_a_copy() -> None:
+    kv = memory(pages=8, below=Below(host_pages=16))
+    leave(kv, array(range(16)))
+    leave(kv, array(range(50, 82)))
+    leave(kv, array(range(6)))
+    kv.tiers.take_moves()
+    placement = find(kv, array([*range(16), 99]), spare=0)
+    assert placement is not None
+    assert (placement.length, len(placement.shared), placement.source.size) == (16, 1, 0)
+    assert (len(placement.keys), placement.fresh) == (4, 4)
+    pages = kv.occupy(placement)
+    (move,) = (move for move in kv.tiers.take_moves() if move.kind == "in")
+    assert np.frombuffer(move.device, np.int32).tolist() == pages[1:4].tolist()
+    assert kv.tiers.take_after() == move.number
+
+
+def test_where_pages_from_the_host_do_not_fit_nothing_does() -> None:
+    kv = memory(pages=8, below=Below(host_pages=16))
+    leave(kv, array(range(32)))
+    leave(kv, array(range(50, 82)))
+    assert find(kv, array(range(32)), spare=0) is not None
+    assert find(kv, array(range(32)), spare=1) is None
 
 
 def test_no_more_is_reused_than_may_be() -> None:

@@ -51,6 +51,20 @@ def drain(queue: Queue) -> list[int]:
     return [take(queue) for _ in range(len(queue) - len(list(queue.held)))]
 
 
+def test_who_waits_for_the_disk_is_in_nobodys_way_and_comes_back_to_its_place() -> None:
+    first, second, third = sequence(1), sequence(2), sequence(3)
+    queue = fill(first, second, third)
+    queue.park(first)
+    assert (len(queue), sorted(waiting.uid for waiting in queue), list(queue.held)) == (3, [1, 2, 3], [])
+    assert take(queue) == 2
+    queue.unpark()
+    assert take(queue) == 1
+    queue.park(third)
+    queue.remove(third)
+    queue.unpark()
+    assert (queue.head(), len(queue)) == (None, 0)
+
+
 def test_first_come_first_served_but_those_that_ran_before() -> None:
     assert fill().head() is None
     queue = fill(sequence(2), sequence(3), sequence(1, ran=True), sequence(0, ran=True))

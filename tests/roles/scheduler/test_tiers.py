@@ -212,6 +212,20 @@ def test_pages_under_way_from_the_disk_are_not_copied_from_the_device_too() -> N
     assert tiers.demote(keys(1), pages(4)) == 0
 
 
+def test_after_a_flush_nothing_is_known_but_what_is_being_written_is_held() -> None:
+    tiers = Tiers(ON_DISK)
+    tiers.shelved(m.Shelved(added=key(9)))
+    tiers.demote(keys(1), pages(5))
+    sent(tiers)
+    tiers.demote(keys(2), pages(6))
+    tiers.flush()
+    assert [move[1] for move in sent(tiers)] == ["out"]
+    assert tiers.sizes == (1, 0)
+    done(tiers, 2, [1])
+    tiers.flush()
+    assert tiers.sizes == (0, 0)
+
+
 def test_an_answer_to_nothing_is_a_bug() -> None:
     with pytest.raises(RuntimeError, match="answers move 1, the last one was 0"):
         done(host(1), 1, [1])
