@@ -40,7 +40,9 @@ class Outbox:
         self._batches: list[_Batch] = []
 
     def open(self, message: m.Open) -> None:
-        """Announce a request."""
+        """Announce a request; after all that was said of one with its uid, which may come again."""
+        if self._batches and _tells(self._batches[-1], message.uid):
+            self._next()
         size = len(message.output.prompt_ids) + len(message.request) + len(message.generated)
         self._room(size).opens.append(message)
 
@@ -120,6 +122,12 @@ class Outbox:
         uids, ids, indices = tokens
         mine: npt.NDArray[np.bool_] = uids % self._detokenizers == index
         return (uids[mine], ids[mine], indices[mine]) if mine.any() else None
+
+
+def _tells(batch: _Batch, uid: int) -> bool:
+    """Whether a batch has tokens or the end of this uid."""
+    tokens = batch.tokens is not None and bool((batch.tokens[0] == uid).any())
+    return tokens or any(end.uid == uid for end in batch.ends)
 
 
 def _message(batch: _Batch) -> m.Tokens:

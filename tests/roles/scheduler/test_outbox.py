@@ -38,6 +38,19 @@ def test_one_message_carries_what_one_step_brought() -> None:
     assert box.take() == []
 
 
+def test_a_uid_that_comes_again_is_announced_after_its_end() -> None:
+    box = Outbox(1)
+    tokens(box, [1, 2])
+    box.end(m.End(2, "length"))
+    box.open(opened(3))
+    box.open(opened(2))
+    messages = [message for _, message in box.take()]
+    assert [[one.uid for one in message.opens] for message in messages] == [[3], [2]]
+    tokens(box, [1])
+    box.open(opened(1))
+    assert [len(message.opens) for _, message in box.take()] == [0, 1]
+
+
 def test_a_second_step_needs_a_second_message() -> None:
     box = Outbox(1)
     tokens(box, [1, 2])
