@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from stretto.kernels.late import Late
@@ -49,7 +51,7 @@ def paged_attention(
         cpu.paged_attention(out, q, k_cache, v_cache, block_tables, query_starts, kv_lengths, scale)
         return
     cache = (k_cache, v_cache, block_tables, query_starts, kv_lengths)
-    options = {"window": window, "k_scale": k_scale, "v_scale": v_scale}
+    options: dict[str, Any] = {"window": window, "k_scale": k_scale, "v_scale": v_scale}
     if q.is_cuda:
         gpu.paged_attention(out, q, *cache, scale, **options, max_rows=max_rows, scratch=scratch)
     else:

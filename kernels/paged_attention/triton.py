@@ -3,18 +3,9 @@
 Both are launched over bounds that the host knows, and look up what there is to do: nothing is read back. A
 caller who knows that all rows are decodes says so, and spares a launch.
 
-How decoding gets the memory's bandwidth (reckoned for an H200: 132 multiprocessors, 4.8 TB/s, some 0.8 us
-from a load to its data, so that 29 KB must be on their way to each multiprocessor at all times):
-
-* a program of 4 warps has two tiles on their way by asynchronous copies of 16 bytes, each 16 KB of keys and
-  16 KB of values. Page numbers come as far ahead of the keys that they lead to, which is why it takes 5
-  stages: with 4, the compiler keeps one tile. That is 72 KB of shared memory and under 170 registers, so
-  three programs fit a multiprocessor, and one starts while the others stream.
-* all query heads of a KV head share what is loaded, in one product of 16 rows on the tensor cores: padding to
-  16 rows costs nothing that memory would not wait for.
-* a split of 512 positions is 256 KB of keys and values for a head of 128 in 16 bits: 7 us of one
-  multiprocessor's share, against 1 us to start. 64 sequences of 4,096 tokens and 8 KV heads are 4,096
-  programs, 10 rounds of 396. Partial results are 0.8 % of the bytes.
+A row's bits depend on its query, its keys and values and its position, never on the batch, the pages or the
+chunk; but a chunk of one row goes the way of decodes, which adds up in another order than longer chunks.
+`triton_plan.py` says how the work is shared out, and why so.
 """
 
 from __future__ import annotations
@@ -25,75 +16,14 @@ import torch
 import triton
 
 from stretto.kernels.generation import capability, choose
+from stretto.kernels.paged_attention import triton_plan as plan
 from stretto.kernels.paged_attention.triton_decode import decode_kernel, merge_kernel
 from stretto.kernels.paged_attention.triton_extend import extend_kernel
+from stretto.kernels.paged_attention.triton_plan import scratch_size
 
-SPLIT = 512
-"""Positions of a split. Part of what a decode computes, so the same for every GPU and batch."""
-
-PROGRAMS = 4096
-"""Decode programs a launch has, at the most, if that many share the splits of long sequences."""
-
-SCRATCH_LIMIT = 1 << 25
-"""Floats of scratch (128 MiB) beyond which sequences are decoded in several launches."""
-
-MERGED = 8
-"""Splits that `merge_kernel` adds at once: all of them up to 4,096 positions."""
+__all__ = ["paged_attention", "scratch_size"]
 
 LOG2_E = 1.4426950408889634
-
-
-class Tiles(NamedTuple):
-    """The work of a program."""
-
-    rows: int
-    """Query vectors: rows times heads of a group."""
-    elements: int
-    """Of a tile of keys, and of one of values."""
-    warps: int
-    stages: int
-
-    def options(self, dim_block: int) -> dict[str, int]:
-        """Keyword arguments of a launch."""
-        tile = max(16, self.elements // dim_block)
-        return {"TILE": tile, "num_warps": self.warps, "num_stages": self.stages}
-
-
-DECODE = {
-    80: {
-        1: Tiles(16, 8 << 10, warps=4, stages=5),
-        2: Tiles(16, 8 << 10, warps=4, stages=5),
-        4: Tiles(16, 4 << 10, warps=4, stages=5),
-    }
-}
-"""By bytes of an element of the cache; see the top of this file."""
-
-EXTEND = {
-    80: {
-        1: Tiles(64, 8 << 10, warps=4, stages=5),
-        2: Tiles(64, 8 << 10, warps=4, stages=5),
-        4: Tiles(16, 2 << 10, warps=4, stages=1),
-    },
-    90: {
-        1: Tiles(128, 8 << 10, warps=8, stages=5),
-        2: Tiles(128, 8 << 10, warps=8, stages=5),
-        4: Tiles(16, 2 << 10, warps=4, stages=1),
-    },
-}
-"""128 query vectors feed the asynchronous tensor cores of compute capability 9.0 from two warp groups. No
-tensor core keeps float32 whole, and the operands of plain products fill the registers sooner.
-"""
-
-
-def scratch_size(sequences: int, q_heads: int, head_dim: int, max_splits: int) -> int:
-    """Floats for the partial results of decoding so many sequences at once, 0 if there are none to merge."""
-    return sequences * q_heads * max_splits * (head_dim + 2) if max_splits > 1 else 0
-
-
-def count_splits(positions: int, window: int) -> int:
-    """Splits that one row may have in a table of so many positions."""
-    splits = -(-positions // SPLIT)
-    return min(splits, -(-window // SPLIT) + 1) if window else splits
 
 
 class _Call(NamedTuple):
@@ -131,7 +61,7 @@ class _Call(NamedTuple):
 
 def _extend(call: _Call) -> None:
     shape, sequences = call.shape, len(call.kv_lengths)
-    tiles = choose(EXTEND)[call.k_cache.itemsize]
+    tiles = choose(plan.EXTEND)[call.k_cache.itemsize]
     rows = max(tiles.rows, triton.next_power_of_2(shape["GROUP"]))
     blocks = len(call.q) // (rows // shape["GROUP"]) + sequences
     extend_kernel[(blocks, call.k_cache.shape[2])](
@@ -146,14 +76,14 @@ def _extend(call: _Call) -> None:
 
 
 def _decode(call: _Call, scratch: torch.Tensor | None) -> None:
-    sequences, kv_heads, page_size = len(call.kv_lengths), call.k_cache.shape[2], call.k_cache.shape[1]
-    _, q_heads, head_dim = call.q.shape
-    splits = count_splits(call.block_tables.shape[1] * page_size, call.window)
-    size = scratch_size(1, q_heads, head_dim, splits)
-    together = min(sequences, max(1, SCRATCH_LIMIT // size)) if size else sequences
+    sequences, (_, q_heads, head_dim) = len(call.kv_lengths), call.q.shape
+    kv_heads, positions = call.k_cache.shape[2], call.block_tables.shape[1] * call.k_cache.shape[1]
     if scratch is None:
-        scratch = torch.empty(together * size, dtype=torch.float32, device=call.q.device)
-    workers = max(1, min(splits, PROGRAMS // (together * kv_heads)))
+        size = scratch_size(sequences, q_heads, head_dim, positions, call.window)
+        scratch = torch.empty(size, dtype=torch.float32, device=call.q.device)
+    splits = plan.count_splits(positions, call.window)
+    together = plan.at_once(sequences, q_heads, head_dim, splits)
+    workers = max(1, min(splits, plan.PROGRAMS // (together * kv_heads)))
     for first in range(0, sequences, together):
         count = min(together, sequences - first)
         _decode_some(call, scratch, first, count, splits, workers)
@@ -164,7 +94,7 @@ def _decode_some(
 ) -> None:
     shape = call.shape
     kv_heads, q_heads = call.k_cache.shape[2], call.q.shape[1]
-    tiles = choose(DECODE)[call.k_cache.itemsize]
+    tiles = choose(plan.DECODE)[call.k_cache.itemsize]
     place = (first, splits, count * q_heads * splits * shape["HEAD_DIM"])
     decode_kernel[(kv_heads, count, workers)](
         call.out,
@@ -175,7 +105,7 @@ def _decode_some(
         **shape,
         GROUP_BLOCK=max(tiles.rows, triton.next_power_of_2(shape["GROUP"])),
         PAGE_SIZE=call.k_cache.shape[1],
-        SPLIT=SPLIT,
+        SPLIT=plan.SPLIT,
         **tiles.options(shape["DIM_BLOCK"]),
     )
     if splits > 1:
@@ -188,8 +118,8 @@ def _decode_some(
             *place,
             call.out.stride(0),
             **shape,
-            SPLIT=SPLIT,
-            SPLITS=MERGED,
+            SPLIT=plan.SPLIT,
+            SPLITS=plan.MERGED,
             num_warps=2,
             num_stages=2,
         )
@@ -234,5 +164,4 @@ def paged_attention(
     )
     if max_rows is None or max_rows > 1:
         _extend(call)
-    if len(q) and (max_rows is None or max_rows == 1 or len(kv_lengths) > 1):
-        _decode(call, scratch)
+    _decode(call, scratch)

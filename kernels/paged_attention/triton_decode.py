@@ -10,10 +10,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from stretto.kernels.paged_attention.triton_tile import attend, find_cells
+from stretto.kernels.paged_attention.triton_tile import TABLES, attend, find_cells
+
+COUNTS = ["first_sequence", "max_splits", "sums_at"]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=[*COUNTS, "table_stride"], do_not_specialize_on_alignment=TABLES)
 def decode_kernel(
     out: tl.tensor,
     scratch: tl.tensor,
@@ -93,7 +95,7 @@ def decode_kernel(
             tl.store(sums + 1, total, mask=member < GROUP)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=TABLES[1:])
 def merge_kernel(
     out: tl.tensor,
     scratch: tl.tensor,

@@ -9,7 +9,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from stretto.kernels.paged_attention.triton_tile import attend, find_cells
+from stretto.kernels.paged_attention.triton_tile import TABLES, attend, find_cells
 
 
 @triton.jit
@@ -31,7 +31,7 @@ def _find_sequence(
     return low - 1, tl.load(query_starts + low - 1) // ROWS + low - 1
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sequences", "table_stride"], do_not_specialize_on_alignment=TABLES)
 def extend_kernel(
     out: tl.tensor,
     q: tl.tensor,

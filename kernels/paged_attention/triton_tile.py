@@ -11,6 +11,11 @@ from typing import Any
 import triton
 import triton.language as tl
 
+TABLES = ["block_tables", "query_starts", "kv_lengths"]
+"""Arguments whose alignment may be another in every step: to compile for it would stop a request for a
+second. Nor are counts compiled for, that change with the batch.
+"""
+
 
 @triton.jit
 def find_cells(

@@ -37,7 +37,7 @@ def _stored(x: tl.tensor, scale: tl.tensor, head: tl.tensor, like: tl.tensor) ->
     return x.to(like.dtype.element_ty)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["positions", "slots"])
 def rope_and_cache_kernel(
     q: tl.tensor,
     k: tl.tensor,

@@ -37,3 +37,29 @@ def test_attention_spills_no_registers(capability, size):
     kernels = {key.split(": ")[1] for key in attention}
     assert kernels == {"decode_kernel", "merge_kernel", "extend_kernel"}
     assert {key for key, row in attention.items() if resources.Resources(*row).spilled} == set()
+
+
+ANY_BATCH = """
+import torch
+from stretto.kernels.compiled import compiling
+from stretto.kernels.paged_attention.triton import paged_attention
+
+def call(sequences, pages, offset):
+    integers = lambda n: torch.zeros(n + offset, dtype=torch.int32)[offset:]
+    q, cache = torch.empty(2 * sequences, 8, 64), torch.empty(9, 16, 8, 64)
+    tables = integers(sequences * pages).view(sequences, pages)
+    starts, lengths = integers(sequences + 1), integers(sequences)
+    paged_attention(torch.empty_like(q), q, cache, cache, tables, starts, lengths, scale=1.0)
+
+kinds = set()
+with compiling(90, lambda name, row: kinds.add((name, *row)), whole=False):
+    for sequences, pages, offset in [(1, 64, 0), (2, 64, 1), (16, 65, 0), (17, 129, 3)]:
+        call(sequences, pages, offset)
+print(len(kinds))
+"""
+
+
+def test_attention_is_compiled_once_for_all_batches():
+    """Or the first batch of another size or alignment would wait for a compiler."""
+    done = subprocess.run([sys.executable, "-c", ANY_BATCH], capture_output=True, text=True)
+    assert done.stdout.strip() == "3", done.stderr

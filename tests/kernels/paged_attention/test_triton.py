@@ -4,8 +4,9 @@ from paging import attend, paged
 
 from stretto.kernels.generation import pretend
 from stretto.kernels.paged_attention import reference, triton
+from stretto.kernels.paged_attention import triton_plan as plan
 
-SPLITS = [1, 63, triton.SPLIT, triton.SPLIT + 1, 3 * triton.SPLIT + 7]
+SPLITS = [1, 63, plan.SPLIT, plan.SPLIT + 1, 3 * plan.SPLIT + 7]
 """Lengths of sequences with one split, with a full one, and with more."""
 
 
@@ -65,16 +66,15 @@ def test_a_window_hides_and_never_reads_what_is_before_it(window, assert_close):
     equal(torch.randn(sum(rows), 4, 16), cache, rows, lengths, assert_close, window=window)
 
 
-@pytest.mark.parametrize("chunk", [2, 7, 64])
+@pytest.mark.parametrize("chunk", [7, 50])
 def test_bits_are_the_same_for_every_chunk(chunk):
-    length = 96
-    cache, q = paged([torch.randn(2, length, 2, 32)], 16), torch.randn(length, 4, 32)
+    length = 100
+    cache, q = paged([torch.randn(2, length, 1, 128)], 16), torch.randn(length, 2, 128)
     whole = attend(triton.paged_attention, q, cache, [length], [length])
-    for begin in range(0, length, chunk):
+    for begin in range(0, length - 2, chunk):
         end = min(begin + chunk, length)
-        if end - begin > 1:
-            part = attend(triton.paged_attention, q[begin:end], cache, [end - begin], [end])
-            assert torch.equal(part, whole[begin:end])
+        part = attend(triton.paged_attention, q[begin:end], cache, [end - begin], [end])
+        assert torch.equal(part, whole[begin:end])
 
 
 @pytest.mark.parametrize(("programs", "scratch"), [(1, 1 << 25), (6, 1), (4096, 1 << 25)])
@@ -84,20 +84,27 @@ def test_bits_of_a_decode_are_the_same_in_every_batch(programs, scratch, monkeyp
         attend(triton.paged_attention, q[i : i + 1], paged([x], 16), [1], [x.shape[1]])
         for i, x in enumerate(contents)
     ]
-    monkeypatch.setattr(triton, "PROGRAMS", programs)
-    monkeypatch.setattr(triton, "SCRATCH_LIMIT", scratch)
+    monkeypatch.setattr(plan, "PROGRAMS", programs)
+    monkeypatch.setattr(plan, "SCRATCH_LIMIT", scratch)
     together = attend(triton.paged_attention, q, paged(contents, 3), [1] * len(SPLITS), SPLITS, max_rows=1)
     assert torch.equal(together, torch.cat(alone))
 
 
 def test_a_decode_fills_the_scratch_it_is_given_and_no_more():
     cache = paged([torch.randn(2, 1000, 2, 16)], 16)
-    splits = triton.count_splits(cache.block_tables.shape[1] * 16, 0)
-    size = triton.scratch_size(1, 4, 16, splits)
+    size = plan.scratch_size(1, 4, 16, cache.block_tables.shape[1] * 16)
     scratch, q = torch.full((size + 8,), float("nan")), torch.randn(1, 4, 16)
     given = attend(triton.paged_attention, q, cache, [1], [1000], scratch=scratch[:size])
     assert torch.equal(given, attend(triton.paged_attention, q, cache, [1], [1000]))
     assert scratch[size:].isnan().all()
+
+
+@pytest.mark.parametrize(("rows", "bound"), [([1], 5), ([1, 1], 1), ([3, 1], 3)])
+def test_the_most_rows_of_a_sequence_are_a_hint(rows, bound):
+    lengths = [20, 30][: len(rows)]
+    cache, q = paged([torch.randn(2, n, 1, 16) for n in lengths], 16), torch.randn(sum(rows), 2, 16)
+    hinted = attend(triton.paged_attention, q, cache, rows, lengths, max_rows=bound)
+    assert torch.equal(hinted, attend(triton.paged_attention, q, cache, rows, lengths))
 
 
 def test_a_sequence_without_keys_pads_a_batch():
