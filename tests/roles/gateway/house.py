@@ -139,9 +139,9 @@ class BackEnd:
     def __init__(self) -> None:
         self.script: Script = hello
         self.full = False
-        self.reply: Callable[[m.Tokenize | m.Detokenize], m.ToGateway] = spell
+        self.reply: Callable[[Any], m.ToGateway] = spell
         self.submits: queue.Queue[m.Submit] = queue.Queue()
-        self.questions: queue.Queue[m.Tokenize | m.Detokenize] = queue.Queue()
+        self.questions: queue.Queue[m.Tokenize | m.Detokenize | m.CacheQuery] = queue.Queue()
         self.cancels: queue.Queue[int] = queue.Queue()
         self.told: queue.Queue[m.ToDetokenizer] = queue.Queue()
         self.door: Door
@@ -149,7 +149,7 @@ class BackEnd:
     def offer(self, tokenizer: int, message: m.ToTokenizer) -> bool:
         if self.full:
             return False
-        if isinstance(message, m.Tokenize | m.Detokenize):
+        if isinstance(message, m.Tokenize | m.Detokenize | m.CacheQuery):
             self.questions.put(message)
             asyncio.get_running_loop().call_soon(self.door.on_message, self.reply(message))
             return True

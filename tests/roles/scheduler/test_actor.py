@@ -382,3 +382,18 @@ async def test_a_deadline_wakes_the_role_and_ends_the_request(stage: Stage) -> N
     stage.role.turn()
     stage.run()
     assert (stage.role._alarm, stage.role._alarm_at) == (None, None)
+
+
+@staged
+async def test_a_question_about_the_cache_is_answered_by_way_of_a_detokenizer(stage: Stage) -> None:
+    stage.hello()
+    stage.say("tokenizer.0", request(2))
+    stage.role.turn()
+    stage.run()
+    stage.tokens(1)
+    stage.say("tokenizer.1", m.Inspect(7, 3, flush=True))
+    stage.role.turn()
+    (message,) = stage.tokens(1)
+    (report,) = message.reports
+    assert (report.uid, report.gateway, report.summary.tokens) == (7, 3, 0)
+    assert report.flushed > 0
