@@ -13,7 +13,7 @@ These wait for two steps at most, in which more may pass; one whose turn it is i
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 
 from stretto.roles.scheduler.limits import Limits
 from stretto.roles.scheduler.prefixes import Pending, Ranking, keys_of
@@ -251,7 +251,7 @@ class Queue:
         yield from (sequence for sequence, _ in [*self.held, *self._parked.pairs()])
 
     def __len__(self) -> int:
-        parts = [*self._lines.values(), self._choices, self._behind, self._parked]
+        parts: list[Sized] = [*self._lines.values(), self._choices, self._behind, self._parked]
         return sum(map(len, parts))
 
     def _line(self, sequence: Sequence) -> Line:
