@@ -45,6 +45,8 @@ from stretto.kernels.silu_and_mul import silu_and_mul  # noqa: E402
 HIDDEN, HEADS, KV_HEADS, DIM, WIDTH, VOCABULARY, PAGE = 576, 9, 3, 64, 1536, 49152, 16
 COPIES = 20
 """Layers' worth of weights or KV that calls rotate through: 20 gate-up matrices are 71 MB in float16."""
+BYTES = {"none": 2, "int8": 66 / 64, "int4": 20 / 32}
+"""Bytes of a weight, by quantization: scales and minima are float16."""
 Call = Callable[[int], Any]
 """One call of an op; the argument counts the calls."""
 
@@ -128,17 +130,26 @@ def attentions() -> Iterator[Case]:
 def linears() -> Iterator[Case]:
     for width, depth in ((2 * WIDTH, HIDDEN), (HIDDEN, WIDTH), (VOCABULARY, HIDDEN)):
         weights = [torch.randn(width, depth).half() for _ in range(COPIES if width < VOCABULARY else 1)]
-        layers, wide = [Linear(weight) for weight in weights], [weight.float() for weight in weights]
+        layers = {kind: [Linear(weight, None, kind) for weight in weights] for kind in BYTES}
+        wide = [weight.float() for weight in weights]
         packed = [torch.ops.quantized.linear_prepack_fp16(weight, None) for weight in wide]
         for rows in (1, 8, 64, 256):
-            x, out = torch.randn(rows, depth), torch.empty(rows, width)
+            x, out, size = torch.randn(rows, depth), torch.empty(rows, width), width * depth
             shape = f"{rows} x {depth} x {width}"
-            work = (2 * width * depth, "GB/s") if rows < 64 else (2 * rows * width * depth, "GFLOP/s")
-            kernel = rotating(Linear.__call__, [(layer, x, out) for layer in layers])
+            rates = {
+                kind: (each * size, "GB/s") if rows < 64 else (2 * rows * size, "GFLOP/s")
+                for kind, each in BYTES.items()
+            }
+            kernels = {
+                kind: rotating(Linear.__call__, [(layer, x, out) for layer in some])
+                for kind, some in layers.items()
+            }
             plain = rotating(F.linear, [(x, weight) for weight in wide])
-            yield Case("linear float16", shape, kernel, plain, *work)
             fbgemm = rotating(torch.ops.quantized.linear_dynamic_fp16, [(x, weight) for weight in packed])
-            yield Case("linear float16 (torch: fbgemm)", shape, kernel, fbgemm, *work)
+            yield Case("linear float16", shape, kernels["none"], plain, *rates["none"])
+            yield Case("linear float16 (torch: fbgemm)", shape, kernels["none"], fbgemm, *rates["none"])
+            for kind in ("int8", "int4"):
+                yield Case(f"linear {kind}", shape, kernels[kind], plain, *rates[kind])
 
 
 def samples() -> Iterator[Case]:

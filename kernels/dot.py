@@ -85,13 +85,16 @@ def _nibbles(builder: Any, stored: Any) -> list[Any]:
     return [builder.and_(stored, low), builder.and_(builder.lshr(stored, llvm.constant(WORDS, 4)), low)]
 
 
+LINE = 64
+"""Bytes of a cache line."""
+
+
 class _Block:
     """The weights of one group of the inner index: scales, minima (4 bits), then bytes."""
 
     def __init__(self, builder: Any, address: Any, panels: int, bits: int, group: int) -> None:
         self._builder, self._address, self._panels = builder, address, panels
         self._tables = 1 if bits == 8 else 2
-        self.size = block_bytes(panels * LANES, bits, group)
 
     def table(self, which: int) -> list[Any]:
         """Scales (0) or minima (1) of all panels, as float32."""
@@ -103,14 +106,22 @@ class _Block:
         stored = self._builder.load(self._builder.inttoptr(at, _HALVES.as_pointer()), align=2)
         return self._builder.fpext(stored, FLOATS)
 
+    def ask_for_tables(self, ahead: int) -> None:
+        """Ask for scales and minima in advance."""
+        self._ask(self._address, 2 * LANES * self._panels * self._tables, ahead)
+
+    def _ask(self, address: Any, size: int, ahead: int) -> None:
+        """Ask for the lines that lie `ahead` bytes behind an address."""
+        for line in range(ahead, ahead + size, LINE):
+            hint = self._builder.add(address, I64(line))
+            llvm.prefetch(self._builder, self._builder.inttoptr(hint, ir.IntType(8).as_pointer()))
+
     def words(self, k: Any, ahead: int) -> list[Any]:
         """The k-th vector of each panel."""
         builder, skip = self._builder, 2 * LANES * self._panels * self._tables
         row = builder.add(self._address, builder.mul(k, I64(4 * LANES * self._panels)))
         row = builder.add(row, I64(skip))
-        for panel in range(self._panels):
-            hint = builder.add(row, I64(ahead + 4 * LANES * panel))
-            llvm.prefetch(builder, builder.inttoptr(hint, ir.IntType(8).as_pointer()))
+        self._ask(row, 4 * LANES * self._panels, ahead)
         places = [builder.add(row, I64(4 * LANES * panel)) for panel in range(self._panels)]
         return [builder.load(builder.inttoptr(at, WORDS.as_pointer()), align=4) for at in places]
 
@@ -141,6 +152,7 @@ def make_dot(most: int, panels: int, bits: int, group: int, ahead: int, way: str
             def one_group(g: Any, totals: list[Any]) -> list[Any]:
                 size = I64(block_bytes(panels * LANES, bits, group))
                 block = _Block(builder, builder.add(address, builder.mul(g, size)), panels, bits, group)
+                block.ask_for_tables(ahead)
                 first = builder.mul(g, I64(group))
                 bytes_ = [builder.add(start, first) for start in starts]
                 at = builder.add(depth, builder.mul(g, I64(4)))

@@ -41,6 +41,7 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
     Raises ConfigError or ModelError, with a sentence for the user.
     """
     if config.device == "sim":
+        _refuse_quantization(config)
         from stretto.roles.executor.sim.build import build_simulated
 
         return build_simulated(config, wake, progress)
@@ -89,9 +90,14 @@ def make_device(name: str, alarm: Callable[[], None]) -> Device:
 
 def _loader(config: Config, model_config: ModelConfig, device: Device) -> Loader:
     dtype = compute_dtype(config.dtype, model_config.dtype, device.torch_device)
-    if config.quantization != "none" and device.torch_device.type != "cpu":
-        raise ConfigError(f"--quantization {config.quantization} is for --device cpu; leave it out")
+    if device.torch_device.type != "cpu":
+        _refuse_quantization(config)
     return Loader(Weights(config.model_dir), device.torch_device, dtype, config.quantization)
+
+
+def _refuse_quantization(config: Config) -> None:
+    if config.quantization != "none":
+        raise ConfigError(f"--quantization {config.quantization} is for --device cpu; leave it out")
 
 
 def compute_dtype(wanted: str, stored: str, place: torch.device) -> torch.dtype:

@@ -38,6 +38,12 @@ def test_quantized_layers_have_kernels_of_their_own(make_tiny: Any) -> None:
     assert kinds == ["linear int4", "linear int8"]
 
 
+def test_what_is_not_computed_on_a_cpu_is_not_quantized() -> None:
+    config = Config(device="sim", quantization="int8")
+    with pytest.raises(ConfigError, match="--quantization int8 is for --device cpu"):
+        build(config, lambda: None, lambda text: None)
+
+
 def test_nonsense_for_the_pool_is_refused(make_tiny: Any) -> None:
     with pytest.raises(ConfigError, match="is not a size"):
         make(make_tiny(), kv_memory="much")
