@@ -96,6 +96,7 @@ class Body(Unsupported, kw_only=True):
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     priority: Annotated[int, Meta(ge=-INT32_MAX, le=INT32_MAX)] | None = None
+    cache_salt: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     timeout: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     """Seconds."""
     request_id: Annotated[str, Meta(min_length=1, max_length=256)] | None = None

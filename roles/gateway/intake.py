@@ -155,6 +155,7 @@ def _form(body: bodies.Body) -> dict[str, Any]:
         "return_token_ids": bool(body.return_token_ids),
         "tokens_as_ids": bool(body.return_tokens_as_token_ids),
         "priority": body.priority or 0,
+        "cache_salt": body.cache_salt or "",
         "timeout": body.timeout,
         "request_id": body.request_id or body.rid,
     }

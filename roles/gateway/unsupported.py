@@ -43,7 +43,6 @@ class Unsupported(Struct, kw_only=True, forbid_unknown_fields=True):
     repetition_detection: None = None
     thinking_token_budget: int | None = None
     logits_processors: None = None
-    cache_salt: None = None
     extra_key: None = None
     kv_transfer_params: None = None
     ec_transfer_params: None = None
