@@ -47,7 +47,7 @@ another 20.
 A resumable request outlives its socket by `resume_seconds`, whether it goes on or has ended. A client that
 comes back, to any gateway of the server (one that is replaced closes its sockets with code 1012), sends
 `resume` with the handle, the same `request`, and for each choice how many tokens it has: `index` of its last
-delta and the tokens of that, which are told as `tokens` where `token_ids` were not asked for. The last choices
+delta and the tokens of that, told as `tokens` where `token_ids` were not asked for. The last choices
 may be left out where nothing of them has come. Choices that have ended are told in `ends`, as {"choice": 0,
 "finish_reason", "stop_reason", "usage"} from their last deltas, which have `usage` for that (and
 `prompt_token_ids`, where asked for, which `done` then leaves empty). Deltas go on from there, nothing is lost
