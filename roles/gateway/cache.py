@@ -15,6 +15,8 @@ from starlette.routing import BaseRoute, Route
 from stretto.roles import messages as m
 from stretto.roles.gateway.faults import Refused, error_json, refusal
 from stretto.roles.gateway.parts import Parts
+from stretto.roles.metrics import offsets
+from stretto.shm.board import Board
 
 PATIENCE_SECONDS = 10.0
 """A scheduler or detokenizer that dies takes the question with it."""
@@ -33,12 +35,20 @@ def routes(parts: Parts) -> list[BaseRoute]:
         return reply
 
     async def show(request: Request) -> Response:
-        return await _answering(ask(False), lambda report: summary_of(report.summary))
+        rate = hit_rate(parts.board)
+        return await _answering(ask(False), lambda report: {"hit_rate": rate, **summary_of(report.summary)})
 
     async def flush(request: Request) -> Response:
         return await _answering(ask(True), lambda report: {"flushed_tokens": report.flushed})
 
     return [Route("/cache", show, methods=["GET"]), Route("/flush_cache", flush, methods=["POST"])]
+
+
+def hit_rate(board: Board) -> float:
+    """Share of all prompt tokens so far that were cached; 0 before the first."""
+    row, table = board.row("scheduler.0"), offsets("scheduler")
+    cached, prompts = (row[table[name][0]] for name in ("cached_tokens_total", "prompt_tokens_total"))
+    return round(cached / prompts, 4) if prompts else 0.0
 
 
 def summary_of(summary: m.CacheSummary) -> dict[str, Any]:

@@ -204,6 +204,7 @@ class CachedPrefix(Answer):
 class Cache(Answer):
     """The prefix cache on the device; `largest` are its longest stretches."""
 
+    hit_rate: float
     tokens: int
     nodes: int
     salts: int

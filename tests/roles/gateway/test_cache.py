@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stretto.roles import messages as m
+from stretto.roles.metrics import Meter
 from stretto.tests.roles.gateway.house import House
 
 SUMMARY = m.CacheSummary(1000, 3, 2, 10, 20, 30, [m.CachedPrefix(16, 600, 1, 2, 7)])
@@ -15,7 +16,11 @@ def reporting(question: m.Tokenize | m.Detokenize | m.CacheQuery) -> m.ToGateway
 
 def test_the_cache_is_shown_in_numbers(house: House) -> None:
     house.back.reply = reporting
+    scheduler = Meter("scheduler", house.board.row("scheduler.0"))
+    scheduler.add("prompt_tokens_total", 300)
+    scheduler.add("cached_tokens_total", 200)
     assert house.http.get("/cache").json() == {
+        "hit_rate": 0.6667,
         "tokens": 1000,
         "nodes": 3,
         "salts": 2,
@@ -24,6 +29,8 @@ def test_the_cache_is_shown_in_numbers(house: House) -> None:
         "pages_owned": 30,
         "largest": [{"start": 16, "tokens": 600, "running": 1, "continuations": 2, "uses_ago": 7}],
     }
+    for name in ("prompt_tokens_total", "cached_tokens_total"):
+        scheduler.set(name, 0)
 
 
 def test_the_cache_is_flushed_and_its_tokens_are_counted(house: House) -> None:
