@@ -62,7 +62,7 @@ class DiskWorker:
                 (self._saves if task.save else self._loads).append(task)
                 self._changed.notify()
 
-    def list(self) -> None:
+    def introduce(self) -> None:
         """Tell in `Shelved` what there is, before anything else; only while idle."""
         with self._changed:
             self._state = "listing"

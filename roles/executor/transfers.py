@@ -125,7 +125,7 @@ class Transfers:
         self.collect()
         self._disk_kinds.clear()
         if self._disk is not None:
-            self._disk.list()
+            self._disk.introduce()
 
     def close(self) -> None:
         """End the disk's thread; the stream belongs to the device."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import cast
 
 import torch
 
@@ -11,6 +12,7 @@ from stretto.kernels import warm
 from stretto.roles.config import Config
 from stretto.roles.executor.build import Built
 from stretto.roles.executor.build_tiers import Tiers
+from stretto.roles.executor.device import Device, Stream
 from stretto.roles.executor.device_sim import SimDevice
 from stretto.roles.executor.errors import ConfigError
 from stretto.roles.executor.host_kv import ModelledMover
@@ -61,5 +63,6 @@ def _tiers(config: Config, device: SimDevice, shape: PageShape, wake: Callable[[
     if not pages:
         return None
     stream, seconds = device.stream(), shape.bytes / LINKS[config.sim_gpu]
-    transfers = Transfers(device, stream, ModelledMover(stream.spend, seconds), None, None, shape.bytes, wake)
+    mover = ModelledMover(stream.spend, seconds)
+    transfers = Transfers(cast(Device, device), cast(Stream, stream), mover, None, None, shape.bytes, wake)
     return Tiers(transfers, pages, False, 1 / seconds)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,8 +28,12 @@ class Wires:
         self.told: list[Any] = []
         self.sent: list[m.Hello | m.Result] = []
         self.inbox: list[bytes] = []
+        self.meter, self.counted = self, Counter[str]()
         self._woken = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+
+    def add(self, name: str, amount: float) -> None:
+        self.counted[name] += int(amount)
 
     def sender(self, peer: str) -> Wires:
         assert peer == "scheduler.0"
@@ -54,7 +59,7 @@ class Wires:
         await self._woken.wait()
         self._woken.clear()
 
-    def post(self, plan: m.Plan) -> None:
+    def post(self, plan: m.ToExecutor) -> None:
         self.inbox.append(msgspec.msgpack.encode(plan))
 
 
@@ -173,6 +178,41 @@ def test_a_new_scheduler_gets_a_hello_and_an_executor_that_has_forgotten(config:
     _, (before, after) = live(config, act)
     assert [result.step for result in after[1:]] == [1, 2, 3]
     assert tokens(after[1:]) == tokens(before[1:])
+
+
+def test_moves_begin_as_they_come_and_a_new_scheduler_finds_the_host_empty(config: Config) -> None:
+    hosted = msgspec.structs.replace(config, host_kv_memory="512tokens")
+
+    async def act(wires: Wires, role: Executor) -> None:
+        hello = (await until(wires, role, 1))[0]
+        assert (hello.pages, hello.host_pages, hello.disk) == (32, 32, False)
+        assert hello.copy_rate > 0
+        out = m.Move(1, "out", np.arange(2, dtype=np.int32).tobytes(), np.arange(2, dtype=np.int32).tobytes())
+        wires.post(first(1, [5, 6]))
+        wires.post(out)
+        answers = (await until(wires, role, 3))[1:]
+        assert {type(answer) for answer in answers} == {m.Result, m.Moved}
+        moved = next(answer for answer in answers if isinstance(answer, m.Moved))
+        assert (moved.number, moved.ok) == (1, b"\x01\x01")
+        assert wires.counted["kv_out_bytes_total"] > 0
+        wires.post(msgspec.structs.replace(out, number=2))
+        role.turn()
+        wires.sent.clear()
+        role.rewired(TO_SCHEDULER)
+        assert (await until(wires, role, 1))[0] == hello
+        assert role._tiers is not None
+        assert role._tiers.transfers.idle
+
+    live(hosted, act)
+
+
+def test_a_move_without_lower_tiers_is_a_bug(config: Config) -> None:
+    async def act(wires: Wires, role: Executor) -> None:
+        wires.post(m.Move(1, "out", bytes(4), bytes(4)))
+        with pytest.raises(RuntimeError, match="move 1 to or from memory that there is not"):
+            role.turn()
+
+    live(config, act)
 
 
 def test_what_the_device_raises_ends_the_role(config: Config) -> None:

@@ -98,7 +98,7 @@ def test_it_tells_what_there_is_and_what_made_room(tmp_path: Path) -> None:
 
     worker.give(DiskTask(1, True, [b"a" * 16], pages))
     wait(1)
-    worker.list()
+    worker.introduce()
     wait(2)
     worker.give(DiskTask(2, True, [b"b" * 16], pages))
     wait(4)

@@ -35,3 +35,15 @@ def test_a_model_that_does_not_fit_is_refused(make_tiny: Any) -> None:
 def test_another_type_is_refused(make_tiny: Any) -> None:
     with pytest.raises(ConfigError, match="leave --dtype out"):
         make(make_tiny(), dtype="float32")
+
+
+def test_host_memory_is_as_far_away_as_the_link_makes_it(make_tiny: Any) -> None:
+    tiers = make(make_tiny(), host_kv_memory="1600tokens", kv_memory="160tokens").tiers
+    assert tiers is not None
+    assert (tiers.host_pages, tiers.disk, tiers.copy_rate) == (100, False, 50e9 / (131_072 * 16))
+    assert make(make_tiny()).tiers is None
+
+
+def test_there_is_nothing_to_store(make_tiny: Any) -> None:
+    with pytest.raises(ConfigError, match="a simulated GPU has no KV that could be stored"):
+        make(make_tiny(), disk_kv="/tmp")
