@@ -219,8 +219,11 @@ class Core:
             if output.retain > 0 and (call := self._retention.caller(uid, output.key)) is not None:
                 self._give(uid, stream, call.gateway, call.index)
         for token in memoryview(opened.generated).cast("i")[stream.received :]:
-            if not self._push(uid, stream, token):
+            if (stop := stream.push(token)) is not None:
+                self._stop(uid, stream, stop)
                 return
+            if stream.streaming:
+                self._fresh[uid] = stream
 
     def _hit(self, uid: int, cached: int) -> None:
         stream = self._streams.get(uid)
@@ -233,7 +236,7 @@ class Core:
         ids = memoryview(message.ids).cast("i")
         indices = memoryview(message.indices).cast("i")
         scored = {found.uid: found for found in message.logprobs}
-        streams, at_work = self._streams, self._at_work
+        streams, fresh, at_work = self._streams, self._fresh, self._at_work
         for uid, token, index in zip(uids, ids, indices, strict=True):
             stream = streams.get(uid)
             if stream is None or index < stream.received:
@@ -245,19 +248,15 @@ class Core:
                 stream.scored(token, scored[uid])
             if uid in hidden and not stream.include_stop:
                 stream.hide(token)
-            else:
-                self._push(uid, stream, token)
+            elif (stop := stream.push(token)) is not None:
+                self._stop(uid, stream, stop)
+            elif stream.streaming:
+                fresh[uid] = stream
 
-    def _push(self, uid: int, stream: Stream, token: int) -> bool:
-        """Take the next token; whether it leaves the stream open."""
-        stop = stream.push(token)
-        if stop is not None:
-            self._close(uid, stream.stopped(stop))
-            self._turn.stopped.append(uid)
-            return False
-        if stream.streaming:
-            self._fresh[uid] = stream
-        return True
+    def _stop(self, uid: int, stream: Stream, stop: str) -> None:
+        """A stop string was found."""
+        self._close(uid, stream.stopped(stop))
+        self._turn.stopped.append(uid)
 
     def _end(self, end: End) -> None:
         stream = self._streams.get(end.uid)
