@@ -53,7 +53,7 @@ def requests_of(stream: Sequence[Asked], max_tokens: int, arrivals: Sequence[flo
     ]
 
 
-def server_of(limits: Limits) -> tuple[Core, VirtualServer]:
+def server_of(limits: Limits) -> tuple[Core, Watched]:
     """A core and what plays requests through it; every step takes as long."""
     core = Core(limits)
     device = VirtualDevice(fixed(STEP_SECONDS), say, limits.max_seqs, limits.page_size)
@@ -102,7 +102,7 @@ def paged(stream: Sequence[Asked], pool_tokens: int) -> dict[str, float]:
     limits = Limits(pool_tokens // PAGE, PAGE, 256, 2048, 2 * MAX_TOKENS)
     core, server = server_of(limits)
     server.play(requests_of(stream, MAX_TOKENS))
-    held, owned, cached, running = np.array(server.samples, float).T
+    held, owned, cached, running = np.array(server.samples, np.float64).T
     counts = core.take_counts()
     return {
         "of what is reserved": held.sum() / (PAGE * owned.sum()),
@@ -133,7 +133,7 @@ def contiguous(stream: Sequence[Asked], pool_tokens: int, by: str) -> dict[str, 
             row[0] += 1
         reserved -= sum(need for length, end, need in running if length >= end)
         running = [row for row in running if row[0] < row[1]]
-    held, taken, number = np.array(samples, float).T
+    held, taken, number = np.array(samples, np.float64).T
     return {
         "of what is reserved": held.sum() / taken.sum(),
         "of the pool, running": held.mean() / pool_tokens,

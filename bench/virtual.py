@@ -8,7 +8,7 @@ been queued and the one before it has ended.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +16,11 @@ import numpy as np
 from stretto.bench.answer import Answer, Usage
 from stretto.roles import messages as m
 from stretto.roles.executor.sim.cost import StepSeconds, work_of
-from stretto.roles.executor.sim.script import Script
 from stretto.roles.scheduler.core import Core
+
+
+Says = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""Tokens of rows with these seeds, at these positions, after so many tokens of output."""
 
 
 class Step(NamedTuple):
@@ -33,7 +36,7 @@ class Step(NamedTuple):
 class VirtualDevice:
     """Runs plans: `seconds` is how long a step takes, `script` what its rows say."""
 
-    def __init__(self, seconds: StepSeconds, script: Script, slots: int, page_size: int) -> None:
+    def __init__(self, seconds: StepSeconds, script: Says, slots: int, page_size: int) -> None:
         self.busy = 0.0
         """Seconds spent in steps."""
         self.rows = self.steps = 0

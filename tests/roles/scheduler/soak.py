@@ -97,6 +97,8 @@ def main(operations: int, seed: int = 0, every: int = 1) -> None:
                 if number % every == 0:
                     world.core.check()
             requests += compare(world)
+            if episode % 100 == 99:
+                print(f"{(episode + 1) * EPISODE} operations, {requests} requests", flush=True)
         except BaseException:
             print(f"episode {episode}, seed {state}", flush=True)
             raise
