@@ -18,7 +18,6 @@ from stretto.roles import messages as m
 from stretto.roles.executor.sim.cost import StepSeconds, work_of
 from stretto.roles.scheduler.core import Core
 
-
 Says = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """Tokens of rows with these seeds, at these positions, after so many tokens of output."""
 
