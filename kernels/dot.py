@@ -62,7 +62,8 @@ def _words(builder: Any, total: Any, weights: Any, factor: Any) -> Any:
     return total
 
 
-WAYS = {"avx512vnni": _vnni, "avx2": _pairs, "": _words}
+Dot4 = Callable[[Any, Any, Any, Any], Any]
+WAYS: dict[str, Dot4] = {"avx512vnni": _vnni, "avx2": _pairs, "": _words}
 """total + the four products of unsigned bytes of weights and signed bytes of a factor, in each of 16 int32
 lanes; by the CPU's feature."""
 best_way = next(name for name in WAYS if not name or _features.get(name))
@@ -92,14 +93,15 @@ LINE = 64
 class _Block:
     """The weights of one group of the inner index: scales, minima (4 bits), then bytes."""
 
-    def __init__(self, builder: Any, address: Any, panels: int, bits: int, group: int) -> None:
-        self._builder, self._address, self._panels = builder, address, panels
+    def __init__(self, builder: Any, address: Any, panels: int, bits: int) -> None:
+        self._builder, self._address = builder, address
+        self.panels, self.bits = panels, bits
         self._tables = 1 if bits == 8 else 2
 
     def table(self, which: int) -> list[Any]:
         """Scales (0) or minima (1) of all panels, as float32."""
-        first = which * self._panels
-        return [self._widen(first + panel) for panel in range(self._panels)]
+        first = which * self.panels
+        return [self._widen(first + panel) for panel in range(self.panels)]
 
     def _widen(self, index: int) -> Any:
         at = self._builder.add(self._address, I64(2 * LANES * index))
@@ -108,7 +110,7 @@ class _Block:
 
     def ask_for_tables(self, ahead: int) -> None:
         """Ask for scales and minima in advance."""
-        self._ask(self._address, 2 * LANES * self._panels * self._tables, ahead)
+        self._ask(self._address, 2 * LANES * self.panels * self._tables, ahead)
 
     def _ask(self, address: Any, size: int, ahead: int) -> None:
         """Ask for the lines that lie `ahead` bytes behind an address."""
@@ -118,17 +120,61 @@ class _Block:
 
     def words(self, k: Any, ahead: int) -> list[Any]:
         """The k-th vector of each panel."""
-        builder, skip = self._builder, 2 * LANES * self._panels * self._tables
-        row = builder.add(self._address, builder.mul(k, I64(4 * LANES * self._panels)))
+        builder, skip = self._builder, 2 * LANES * self.panels * self._tables
+        row = builder.add(self._address, builder.mul(k, I64(4 * LANES * self.panels)))
         row = builder.add(row, I64(skip))
-        self._ask(row, 4 * LANES * self._panels, ahead)
-        places = [builder.add(row, I64(4 * LANES * panel)) for panel in range(self._panels)]
+        self._ask(row, 4 * LANES * self.panels, ahead)
+        places = [builder.add(row, I64(4 * LANES * panel)) for panel in range(self.panels)]
         return [builder.load(builder.inttoptr(at, WORDS.as_pointer()), align=4) for at in places]
 
 
 def block_bytes(columns: int, bits: int, group: int) -> int:
     """Bytes of the weights of one group of the inner index by `columns` outputs."""
     return columns * (2 + group if bits == 8 else 4 + group // 2)
+
+
+class _Rows:
+    """What one group of the inner index has of some rows: bytes, scales, sums of bytes."""
+
+    def __init__(self, builder: Any, starts: list[Any], g: Any, groups: Any, group: int) -> None:
+        add, mul = builder.add, builder.mul
+        scales_at = add(mul(groups, I64(group)), mul(g, I64(4)))
+        sums_at = add(scales_at, mul(groups, I64(4)))
+        self.bytes = [add(start, mul(g, I64(group))) for start in starts]
+        self.scales = [_scalar(builder, add(start, scales_at), F32) for start in starts]
+        self.sums = [_scalar(builder, add(start, sums_at), I32) for start in starts]
+
+
+def _dot_group(builder: Any, rows: _Rows, block: _Block, group: int, ahead: int, dot4: Dot4) -> list[Any]:
+    """int32 sums of the group's products, of each row and panel; of 8 bits, with 128 taken off."""
+    bits, panels = block.bits, block.panels
+    per_word = 32 // bits
+
+    def step(k: Any, dots: list[Any]) -> list[Any]:
+        stored = block.words(k, ahead)
+        layers = [[word] for word in stored] if bits == 8 else [_nibbles(builder, word) for word in stored]
+        for part in range(per_word // 4):
+            at = builder.add(builder.mul(k, I64(per_word)), I64(4 * part))
+            factors = [_factor(builder, builder.add(start, at)) for start in rows.bytes]
+            pairs = itertools.product(factors, [layer[part] for layer in layers])
+            dots = [dot4(builder, dot, word, factor) for dot, (factor, word) in zip(dots, pairs, strict=True)]
+        return dots
+
+    offset = llvm.constant(WORDS, -128 if bits == 8 else 0)
+    begin = [builder.mul(total, offset) for total in rows.sums for _ in range(panels)]
+    return accumulate(builder, I64(group // per_word), begin, step)
+
+
+def _scale_group(builder: Any, rows: _Rows, block: _Block, dots: list[Any]) -> list[Any]:
+    """The group's products as float32, but for the rows' scales."""
+    columns = block.table(0)
+    floats = [builder.sitofp(dot, FLOATS) for dot in dots]
+    parts = [builder.fmul(value, columns[i % block.panels]) for i, value in enumerate(floats)]
+    if block.bits == 8:
+        return parts
+    minima, counts = block.table(1), [builder.sitofp(total, FLOATS) for total in rows.sums]
+    offsets = itertools.product(counts, minima)
+    return [_fma(builder, low, count, part) for part, (count, low) in zip(parts, offsets, strict=True)]
 
 
 def make_dot(most: int, panels: int, bits: int, group: int, ahead: int, way: str = best_way) -> Any:
@@ -138,59 +184,24 @@ def make_dot(most: int, panels: int, bits: int, group: int, ahead: int, way: str
     each group, and an int32 sum of the bytes of each group. weights: address of `groups` blocks (`_Block`);
     in a block four neighbours of the inner index lie together, for each output. Of 8 bits, a weight is
     scale * (byte - 128); of 4, scale * nibble + minimum. out: flat float32 array [rows, panels * 16].
+    ahead: bytes by which weights are asked for in advance.
     """
-    dot4: Callable[..., Any] = WAYS[way]
-    per_word = 32 // bits
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         count, x, stride, address, groups, out = values
-        depth = builder.mul(groups, I64(group))
+        size = I64(block_bytes(panels * LANES, bits, group))
 
         def run(rows: int) -> None:
             starts = [builder.add(x, builder.mul(stride, I64(row))) for row in range(rows)]
 
             def one_group(g: Any, totals: list[Any]) -> list[Any]:
-                size = I64(block_bytes(panels * LANES, bits, group))
-                block = _Block(builder, builder.add(address, builder.mul(g, size)), panels, bits, group)
+                block = _Block(builder, builder.add(address, builder.mul(g, size)), panels, bits)
                 block.ask_for_tables(ahead)
-                first = builder.mul(g, I64(group))
-                bytes_ = [builder.add(start, first) for start in starts]
-                at = builder.add(depth, builder.mul(g, I64(4)))
-                scales = [_scalar(builder, builder.add(start, at), F32) for start in starts]
-                at = builder.add(at, builder.mul(groups, I64(4)))
-                sums = [_scalar(builder, builder.add(start, at), I32) for start in starts]
-
-                def step(k: Any, dots: list[Any]) -> list[Any]:
-                    stored = block.words(k, ahead)
-                    layers = [[w] for w in stored] if bits == 8 else [_nibbles(builder, w) for w in stored]
-                    for part in range(per_word // 4):
-                        offset = builder.add(builder.mul(k, I64(per_word)), I64(4 * part))
-                        factors = [_factor(builder, builder.add(start, offset)) for start in bytes_]
-                        pairs = itertools.product(factors, [layer[part] for layer in layers])
-                        dots = [
-                            dot4(builder, dot, weight, factor)
-                            for dot, (factor, weight) in zip(dots, pairs, strict=True)
-                        ]
-                    return dots
-
-                zero = llvm.constant(WORDS, 0)
-                offset = llvm.constant(WORDS, -128)
-                begin = [builder.mul(total, offset) if bits == 8 else zero for total in sums]
-                dots = [start for start in begin for _ in range(panels)]
-                dots = accumulate(builder, I64(group // per_word), dots, step)
-                floats = [builder.sitofp(dot, FLOATS) for dot in dots]
-                columns = block.table(0)
-                parts = [builder.fmul(f, columns[i % panels]) for i, f in enumerate(floats)]
-                if bits == 4:
-                    minima, counts = block.table(1), [builder.sitofp(total, FLOATS) for total in sums]
-                    parts = [
-                        _fma(builder, minima[i % panels], counts[i // panels], part)
-                        for i, part in enumerate(parts)
-                    ]
-                return [
-                    _fma(builder, part, scales[i // panels], total)
-                    for i, (part, total) in enumerate(zip(parts, totals, strict=True))
-                ]
+                part_rows = _Rows(builder, starts, g, groups, group)
+                dots = _dot_group(builder, part_rows, block, group, ahead, WAYS[way])
+                parts = _scale_group(builder, part_rows, block, dots)
+                scales = [scale for scale in part_rows.scales for _ in range(panels)]
+                return [_fma(builder, *each) for each in zip(parts, scales, totals, strict=True)]
 
             zeros = [llvm.constant(FLOATS, 0.0)] * (rows * panels)
             for index, total in enumerate(accumulate(builder, groups, zeros, one_group)):

@@ -2,6 +2,11 @@
 
 Each row of activations is rounded to 8 bits, with a scale of its own for every group of inputs, and
 multiplied in integers (`dot.py`): the bits of a row depend on neither the other rows nor their number.
+
+Measured in turns with float16 weights on one core (Zen 5), microseconds at 1, 8 and 256 rows of 576 x 3072:
+float16 107, 146, 3630; 8 bits 55, 59, 1240; 4 bits 44, 63, 1520. A step of SmolLM2-135M at 1, 8 and 32 rows, in
+milliseconds: 9.0, 12.3, 47.6; 4.8, 7.1, 26.4; 4.1, 7.2, 28.3. The same core restricted to AVX2, 576 x 3072 at 1
+and 32 rows: 169, 993; 98, 776; 66, 899.
 """
 
 from __future__ import annotations
