@@ -28,7 +28,7 @@ _ERRORS = {
     413: "The body is too large.",
     429: "The server has more requests than it can take in.",
     500: "The server failed at this request.",
-    503: "The server shuts down, or lost the request; it may be sent again.",
+    503: "The server shuts down, or has too many connections; send it again later.",
 }
 _EVENT = {
     "type": "object",

@@ -123,8 +123,10 @@ def silence(submit: m.Submit) -> list[m.ToGateway]:
     return []
 
 
-def spell(question: m.Tokenize | m.Detokenize) -> m.ToGateway:
-    """A tokenizer whose tokens are characters, of the plainer half of Unicode."""
+def spell(question: m.Tokenize | m.Detokenize | m.CacheQuery) -> m.ToGateway:
+    """A tokenizer whose tokens are characters, of the plainer half of Unicode; the cache is empty."""
+    if isinstance(question, m.CacheQuery):
+        return m.CacheReport(question.uid, question.gateway, m.CacheSummary(0, 1, 0, 8, 0, 0, []))
     if isinstance(question, m.Detokenize):
         if max(question.token_ids, default=0) >= 0xD800:
             return m.Rejected(question.uid, m.Fault(400, "There is no such token.", param="tokens"))
