@@ -32,8 +32,8 @@ WARM_UP = 0.2
 GROWTH_MIB = 24.0
 """What a process may hold more after the warm-up: allocators do not give back all."""
 EXTRA_FILES = 2
-KV_MEMORY = "8192tokens"
-"""Small, so that the pool is full, and pages are evicted, before the warm-up is over."""
+KV_MEMORY = "4096tokens"
+"""Small, so that all of the pool is in use, and pages are evicted, before the warm-up is over."""
 CANCEL, BAD = 0.2, 0.1
 """Shares of requests that are cancelled on their way, and that are wrong."""
 _BAD: tuple[dict[str, Any], ...] = (
