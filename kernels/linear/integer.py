@@ -3,10 +3,10 @@
 Each row of activations is rounded to 8 bits, with a scale of its own for every group of inputs, and
 multiplied in integers (`dot.py`): the bits of a row depend on neither the other rows nor their number.
 
-Measured in turns with float16 weights on one core (Zen 5), microseconds at 1, 8 and 256 rows of 576 x 3072:
-float16 107, 146, 3630; 8 bits 55, 59, 1240; 4 bits 44, 63, 1520. A step of SmolLM2-135M at 1, 8 and 32 rows, in
-milliseconds: 9.0, 12.3, 47.6; 4.8, 7.1, 26.4; 4.1, 7.2, 28.3. The same core restricted to AVX2, 576 x 3072 at 1
-and 32 rows: 169, 993; 98, 776; 66, 899.
+Measured in turns with float16 weights on one core (Zen 5), microseconds at 1, 8 and 256 rows of 576 x
+3072: float16 107, 146, 3630; 8 bits 55, 59, 1240; 4 bits 44, 63, 1520. A step of SmolLM2-135M at 1, 8 and 32
+rows, milliseconds: 9.0, 12.3, 47.6; 4.8, 7.1, 26.4; 4.1, 7.2, 28.3. The same core restricted to AVX2, 576 x
+3072 at 1 and 32 rows: 169, 993; 98, 776; 66, 899.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from stretto.kernels import llvm, simd
-from stretto.kernels.dot import make_dot
+from stretto.kernels.dot import block_bytes, make_dot
 from stretto.kernels.linear.cpu import AHEAD, COLUMNS, PANELS, ROWS, deliver
 from stretto.kernels.linear.quantized import Format, Packed
 from stretto.kernels.pool import (
@@ -94,7 +94,7 @@ def _round_row(x: Any, start: int, depth: int, row: int, group: int) -> None:
 def product(fmt: Format) -> Kernel:
     """The kernel for one format. A unit of work is a run of column groups by a run of rows."""
     dot = make_dot(ROWS, PANELS, fmt.bits, fmt.group, AHEAD)
-    group, block = fmt.group, COLUMNS * (2 + fmt.group if fmt.bits == 8 else 4 + fmt.group // 2)
+    group, block = fmt.group, block_bytes(COLUMNS, fmt.bits, fmt.group)
 
     def body(pointer: Any) -> None:
         a = unpack(pointer)
