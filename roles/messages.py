@@ -669,8 +669,6 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, array_like=True):
     """There is a file store below the host pages; `Shelved` tells what it holds."""
     copy_rate: float = 0.0
     """Pages per second between device and host, measured or modelled; 0: not known."""
-    load_rate: float = 0.0
-    """Pages per second from the disk to the host; 0: not known."""
     prefill_rate: float = 0.0
     """Tokens of a prompt that the device computes per second, measured or modelled; 0: not known."""
 

@@ -21,8 +21,6 @@ class Below:
     second time."""
     copy_seconds: float = 0.0
     """Between device and host."""
-    load_seconds: float = 0.0
-    """From the disk to the host, before any was measured."""
     compute_seconds: float = math.inf
     """To compute a page's tokens anew, in a prompt."""
 
@@ -30,7 +28,6 @@ class Below:
     def copy_pays(self) -> bool:
         """Whether a page that is on the host gets to the device sooner by a copy than by being computed."""
         return self.copy_seconds < self.compute_seconds
-
 
 
 NOTHING_BELOW = Below()
@@ -45,6 +42,5 @@ def below_of(hello: m.Hello, page_size: int, write: Literal["back", "through", "
         disk=hello.disk,
         write=write,
         copy_seconds=1 / hello.copy_rate if hello.copy_rate else 0.0,
-        load_seconds=1 / hello.load_rate if hello.load_rate else 0.0,
         compute_seconds=page_size / hello.prefill_rate if hello.prefill_rate else math.inf,
     )

@@ -62,8 +62,8 @@ class Tiers:
         self._loading: set[bytes] = set()
         self._loaded: set[bytes] = set()
         """Keys on the host that came from the disk and have not been used since."""
-        self._load_seconds = below.load_seconds
-        """Per page, a running mean."""
+        self._load_seconds = 0.0
+        """From the disk, per page: a running mean of what was measured."""
         self._shelf: set[bytes] = set()
         """Keys that the file store says it has."""
         self._disk_moves: dict[int, DiskMove] = {}

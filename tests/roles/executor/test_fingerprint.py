@@ -17,7 +17,9 @@ def files(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def test_it_does_not_depend_on_where_the_files_are_or_in_what_order(files: list[Path], tmp_path: Path) -> None:
+def test_it_does_not_depend_on_where_the_files_are_or_in_what_order(
+    files: list[Path], tmp_path: Path
+) -> None:
     (tmp_path / "copy").mkdir()
     copies = [tmp_path / "copy" / path.name for path in files]
     for path, copy in zip(files, copies, strict=True):
