@@ -47,10 +47,10 @@ def paged_attention(
     reads no argument, so a call can be captured in a graph. It covers all lengths that block_tables has room
     for, and sequences of one row and no keys, whose rows of out stay as they were.
     """
-    if cpu.fits(out, q, k_cache, v_cache) and not window:
-        cpu.paged_attention(out, q, k_cache, v_cache, block_tables, query_starts, kv_lengths, scale)
-        return
     cache = (k_cache, v_cache, block_tables, query_starts, kv_lengths)
+    if cpu.fits(out, q, k_cache, v_cache):
+        cpu.paged_attention(out, q, *cache, scale, window=window)
+        return
     options: dict[str, Any] = {"window": window, "k_scale": k_scale, "v_scale": v_scale}
     if q.is_cuda:
         gpu.paged_attention(out, q, *cache, scale, **options, max_rows=max_rows, scratch=scratch)

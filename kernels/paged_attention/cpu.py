@@ -26,9 +26,12 @@ TILE = simd.LANES
 ROWS = 8
 """Query rows of one sequence that are worked on together: with all heads of their group, a unit of work."""
 
+EVERYTHING = 1 << 40
+"""The window of layers that have none."""
+
 _Args = arguments(
     "out q k_cache v_cache block_tables query_starts kv_lengths sequences kv_heads page_size max_pages"
-    " out_stride q_stride",
+    " out_stride q_stride window",
     "scale",
 )
 
@@ -81,10 +84,12 @@ def _take_query(s: Any, query: int, q: Any, at: int, head_dim: int, scale: Any) 
 
 
 @simd.device()
-def _locate(s: Any, pages: Any, table: int, first: int, count: int, page_size: int, stride: int) -> None:
-    """Find a tile's tokens in the cache; lanes past the last token repeat it."""
+def _locate(
+    s: Any, pages: Any, table: int, first: int, hidden: int, count: int, page_size: int, stride: int
+) -> None:
+    """Find a tile's tokens [hidden, count) in the cache; lanes before and past them repeat one of them."""
     for lane in range(TILE):
-        position = first + min(lane, count - 1)
+        position = first + min(max(lane, hidden), count - 1)
         page = np.int64(pages[table + position // page_size])
         s.offsets[lane] = (page * page_size + position % page_size) * stride
 
@@ -101,15 +106,18 @@ def _turn(s: Any, cache: Any, base: int, head_dim: int) -> None:
 
 
 @simd.device()
-def _soften(s: Any, place: int, query: int, seen: int) -> None:
-    """Turn a query's scores into weights under its new largest score: exactly 0 past the tokens it sees."""
-    at = place * TILE
-    scores = simd.keep_first(simd.load(s.scores, at), seen, simd.splat(np.float32(-np.inf)))
+def _soften(s: Any, place: int, query: int, hidden: int, seen: int) -> None:
+    """Turn a query's scores into weights under its new largest score: exactly 0 but for those of the tokens
+    [hidden, seen), of which there is one at least.
+    """
+    at, none = place * TILE, simd.splat(np.float32(-np.inf))
+    scores = simd.keep_first(none, hidden, simd.keep_first(simd.load(s.scores, at), seen, none))
     before = s.maxima[query]
     highest = max(before, simd.max_lanes(scores))
     decay = simd.exp(simd.splat(before - highest))
     weights = simd.exp(simd.sub(scores, simd.splat(highest)))
-    weights = simd.keep_first(weights, seen, simd.splat(np.float32(0.0)))
+    zero = simd.splat(np.float32(0.0))
+    weights = simd.keep_first(zero, hidden, simd.keep_first(weights, seen, zero))
     simd.store(s.scores, at, weights)
     simd.store(s.decays, at, decay)
     simd.store(s.sums, query * TILE, simd.fma(simd.load(s.sums, query * TILE), decay, weights))
@@ -118,14 +126,23 @@ def _soften(s: Any, place: int, query: int, seen: int) -> None:
 
 @simd.device()
 def _meet(
-    s: Any, query: int, count: int, ahead: int, group: int, tokens: int, cache: Any, base: int, head_dim: int
+    s: Any,
+    query: int,
+    count: int,
+    ahead: int,
+    window: int,
+    group: int,
+    tokens: int,
+    cache: Any,
+    base: int,
+    head_dim: int,
 ) -> None:
     """Up to QUERIES queries meet the tile; `ahead`: by how many positions row 0 is past the tile's first."""
     width = -(-head_dim // TILE) * TILE
     dots(count, s.queries, query * width, width, s.keys.ctypes.data, head_dim, s.scores)
     for place in range(count):
         seen = ahead + (query + place) // group + 1
-        _soften(s, place, query + place, min(TILE, seen))
+        _soften(s, place, query + place, max(0, seen - window), min(TILE, seen))
     for column in range(0, head_dim, TILE):
         columns, at = min(TILE, head_dim - column), query * width + column
         blend(count, s.acc, at, width, s.decays, s.scores, tokens, cache, s.offsets, base + column, columns)
@@ -167,14 +184,15 @@ def attention(head_dim: int, group: int) -> Kernel:
             for query in range(queries):
                 at = (token + query // group) * a.q_stride + (head + query % group) * head_dim
                 _take_query(s, query, q, at, head_dim, scale)
-            end = position + queries // group
-            for first in range(0, end, TILE):
-                tokens = min(TILE, end - first)
-                _locate(s, pages, sequence * a.max_pages, first, tokens, a.page_size, stride)
+            end, begin = position + queries // group, max(0, position - a.window + 1)
+            for first in range(begin // TILE * TILE, end, TILE):
+                tokens, hidden = min(TILE, end - first), max(0, begin - first)
+                _locate(s, pages, sequence * a.max_pages, first, hidden, tokens, a.page_size, stride)
                 _turn(s, k_cache, base, head_dim)
-                for query in range(max(0, first - position) * group, queries, QUERIES):
-                    count = min(QUERIES, queries - query)
-                    _meet(s, query, count, position - first, group, tokens, v_cache, base, head_dim)
+                last = min(queries, (first + TILE - 1 + a.window - position) * group)  # who sees any of it
+                for query in range(max(0, first - position) * group, last, QUERIES):
+                    count, ahead = min(QUERIES, last - query), position - first
+                    _meet(s, query, count, ahead, a.window, group, tokens, v_cache, base, head_dim)
             for query in range(queries):
                 to = (token + query // group) * a.out_stride + (head + query % group) * head_dim
                 _finish(s, query, out, to, head_dim)
@@ -203,6 +221,8 @@ def paged_attention(
     query_starts: torch.Tensor,
     kv_lengths: torch.Tensor,
     scale: float,
+    *,
+    window: int = 0,
 ) -> None:
     """See `stretto.kernels.paged_attention.paged_attention`."""
     _, q_heads, head_dim = q.shape
@@ -222,5 +242,6 @@ def paged_attention(
         block_tables.stride(0),
         out.stride(0),
         q.stride(0),
+        window or EVERYTHING,
         scale,
     )

@@ -70,3 +70,39 @@ def test_nan_in_a_key_reaches_the_output():
     content = torch.randn(2, 5, 1, 16)
     content[0, 2] = float("nan")
     assert attend(torch.randn(1, 2, 16), paged([content], 16), [1], [5]).isnan().all()
+
+
+def hide(cache, rows, lengths, window):
+    """Make entries of the block tables that no row may look up point nowhere."""
+    page_size = cache.keys.shape[1]
+    for table, count, length in zip(cache.block_tables, rows, lengths, strict=True):
+        table[: max(length - count - window + 1, 0) // page_size] = 2**30
+
+
+@pytest.mark.parametrize("page_size", [1, 3, 16, 64])
+@pytest.mark.parametrize("window", [1, 2, 16, 21, 100, 600])
+def test_a_window_hides_and_never_reads_what_is_before_it(window, page_size, assert_close):
+    rows, lengths = [1, 63, 3, 1, 17, 200], [1, 63, 500, 200, 33, 260]
+    cache = paged([torch.randn(2, n, 3, 20) for n in lengths], page_size)
+    hide(cache, rows, lengths, window)
+    q = torch.randn(sum(rows), 9, 20)
+    expected = attend_by(reference.paged_attention, q, cache, rows, lengths, window=window)
+    assert_close(attend(q, cache, rows, lengths, window=window), expected)
+
+
+@pytest.mark.parametrize("window", [1, 7, 16, 33])
+@pytest.mark.parametrize("chunk", [1, 7, 8, 64])
+def test_bits_in_a_window_are_the_same_for_every_chunk_and_page_size(chunk, window):
+    length = 100
+    content, q = torch.randn(2, length, 3, 64), torch.randn(length, 9, 64)
+    whole = attend(q, paged([content], 16), [length], [length], window=window)
+    for begin in range(0, length, chunk):
+        end = min(begin + chunk, length)
+        cache = paged([content], 5)
+        hide(cache, [end - begin], [end], window)
+        assert torch.equal(attend(q[begin:end], cache, [end - begin], [end], window=window), whole[begin:end])
+
+
+def test_a_window_as_wide_as_the_sequence_changes_no_bit():
+    cache, q = paged([torch.randn(2, 100, 3, 64)], 16), torch.randn(90, 9, 64)
+    assert torch.equal(attend(q, cache, [90], [100], window=100), attend(q, cache, [90], [100]))
