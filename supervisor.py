@@ -199,7 +199,7 @@ class Supervisor:
     def _repair(self, child: Child, death: Death) -> None:
         """Fresh rings for the neighbours, word to those who keep streams, and another process."""
         try:
-            self._sever(child)
+            self._sever(child, death)
         except OSError as error:
             self._fail(f"cannot make new rings for {child.name}: {preflight.advice(error)}")
             return
@@ -218,11 +218,11 @@ class Supervisor:
             self._say(f"{child.name} died ({death.words}); starting it again")
             self._loop.call_later(delay, self._respawn, child) if delay else self._spawn(child)
 
-    def _sever(self, child: Child) -> None:
+    def _sever(self, child: Child, death: Death) -> None:
         """Cut a dead process off from the others."""
         for name in self._wiring.replace(child.name):
             wires, fds = self._wiring.of(name, child.name)
-            self._children[name].send(m.Rewire(wires), fds)
+            self._children[name].send(m.Rewire(wires, death.killed), fds)
         lost = m.PeerLost(child.role, child.index, self._board.suspect(child.name))
         for other in self._children.values():
             if other.role in graph.KEEPERS and other is not child:

@@ -198,8 +198,8 @@ class Role:
     async def close(self) -> None:
         """Let go of what `open` took."""
 
-    def rewired(self, edge: str) -> None:
-        """The ring of this edge was replaced by an empty one because the neighbour died."""
+    def rewired(self, edge: str, killed: bool = False) -> None:
+        """The ring of this edge was replaced by an empty one because the neighbour died, or was killed."""
 
     def peer_lost(self, role: str, index: int, suspect: int = 0) -> None:
         """A role died and what it held is gone (told to gateways and detokenizers).
@@ -250,10 +250,10 @@ async def _live(
 
 def _obey(role: Role, message: m.ToRole, fds: list[int]) -> None:
     match message:
-        case m.Rewire(rings):
+        case m.Rewire(rings, killed):
             role.ctx.wire(rings, fds)
             for ring in rings:
-                role.rewired(ring.edge)
+                role.rewired(ring.edge, killed)
         case m.PeerLost(peer, index, suspect):
             role.peer_lost(peer, index, suspect)
         case m.Stop(grace):

@@ -40,6 +40,8 @@ class Death(NamedTuple):
     """The same with nothing of its own words, which may name files of this machine."""
     counts: float
     """As so many deaths without work; 0 where it had worked."""
+    killed: bool = False
+    """By SIGKILL."""
 
 
 class Child:
@@ -135,7 +137,7 @@ class Child:
         if code < 0:
             how = f"killed by {signal.Signals(-code).name}"
             weight = STRANGER if stranger and code == -signal.SIGKILL else 1.0
-            return Death(how, how, 0.0 if worked else weight)
+            return Death(how, how, 0.0 if worked else weight, code == -signal.SIGKILL)
         how = f"exited with status {code}"
         return Death(self.error or how, _kind(self.error) or how, 0.0 if worked else 1.0)
 

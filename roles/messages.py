@@ -774,6 +774,8 @@ class Rewire(msgspec.Struct, tag="rewire", frozen=True):
     """A neighbour died: these fresh rings replace the old ones, whose contents are lost."""
 
     rings: list[RingWire]
+    killed: bool = False
+    """By SIGKILL: perhaps for want of memory or because it hung, perhaps by a stranger for no reason."""
 
 
 class PeerLost(msgspec.Struct, tag="peer_lost", frozen=True):

@@ -122,7 +122,7 @@ class Detokenizer(Role):
             span(Detokenizer, "_send", "encode", ("events",), lambda _, role, to, events: (len(events),)),
         )
 
-    def rewired(self, edge: str) -> None:
+    def rewired(self, edge: str, killed: bool = False) -> None:
         """The scheduler died: its successor goes on with what is here."""
         if edge.startswith(self.ctx.name):
             self._recall()

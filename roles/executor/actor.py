@@ -81,7 +81,7 @@ class Executor(Role):
 
         return (span(Executor, "turn", "turn"), span(Executor, "_send", "encode"), *PROBES)
 
-    def rewired(self, edge_name: str) -> None:
+    def rewired(self, edge_name: str, killed: bool = False) -> None:
         """A new scheduler: it knows nothing of the slots, and plans nothing before our `Hello`."""
         if edge_name == edge(self.ctx.name, SCHEDULER):
             self._plans.clear()

@@ -45,6 +45,8 @@ class Scheduler(Role):
         self._core: Core | None = None
         """Made when the first executor says how many pages it has."""
         self._device_ready = False
+        self._device_killed = False
+        """The last executor died by SIGKILL."""
         self._held: dict[int, list[m.Held]] = {}
         """By detokenizer: the streams to go on with, until all have said theirs and the core is there."""
         self._awaited = set(range(ctx.config.detokenizers))
@@ -101,12 +103,12 @@ class Scheduler(Role):
             *PROBES,
         )
 
-    def rewired(self, edge: str) -> None:
+    def rewired(self, edge: str, killed: bool = False) -> None:
         """A neighbour died; what it held is computed or told again, or comes again from the gateways."""
         writer, reader = edge.split(">")
         role, index = (reader if writer == self.ctx.name else writer).split(".")
         if role == "executor":
-            self._device_ready = False  # until its successor says hello
+            self._device_ready, self._device_killed = False, killed  # until its successor says hello
         elif role == "detokenizer" and writer == self.ctx.name:
             self._lose_detokenizer(int(index))
 
@@ -154,7 +156,7 @@ class Scheduler(Role):
         limits = self._limits(hello)
         self.ctx.meter.set("host_kv_pages", limits.below.host_pages)
         if self._core is not None:
-            self._core.restart(limits.pages, limits.below)
+            self._core.restart(limits.pages, limits.below, self._device_killed)
             return
         self._core = Core(limits)
 

@@ -210,15 +210,15 @@ class Core:
         self._requests.release_followers(flight)
         self._settle()
 
-    def restart(self, pages: int, below: Below = NOTHING_BELOW) -> None:
+    def restart(self, pages: int, below: Below = NOTHING_BELOW, killed: bool = False) -> None:
         """Go on with an empty device of so many pages and with what lies below it; steps and moves count from
         1 again.
 
         Running sequences are queued again with what they have generated, so that their streams go on with
         the tokens they would have had. One that is found guilty of killing the device (`suspects`) ends with
-        an error, and so do those that no longer fit.
+        an error, and so do those that no longer fit. A device that was `killed` says less about who did it.
         """
-        self._revival.device(pages, below)
+        self._revival.device(pages, below, killed)
         self._cold = True
         self._settle()
 

@@ -24,13 +24,13 @@ class Revival:
 
     # The device is lost.
 
-    def device(self, pages: int, below: Below) -> None:
+    def device(self, pages: int, below: Below, killed: bool) -> None:
         """Queue what was running again, for an empty device of so many pages; see `Core.restart`."""
         requests, batch = self._requests, self._requests.batch
         in_flight = {holder for slot, holder in batch.holders.items() if batch.computes_for(slot)}
         survivors = batch.abandon()
         known = [(sequence, len(batch.tokens_of(sequence))) for sequence in survivors]
-        guilty = requests.suspects.judge(known, in_flight.intersection(survivors))
+        guilty = requests.suspects.judge(known, in_flight.intersection(survivors), killed)
         waiting = [*survivors, *requests.queue]
         requests.renew(replace(requests.limits, pages=pages, below=below))
         for sequence in waiting:

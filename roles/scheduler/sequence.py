@@ -70,6 +70,8 @@ class Sequence:
     """Prompt tokens the prefix tree had at the first admission; None before it."""
     strikes: int = 0
     """Losses of the device that it may have caused: see `suspects`."""
+    guilt: float = 0.0
+    """How sure it is, as a suspect, that it causes them."""
     published: bool = False
     """The prefix tree has got its prompt."""
     shares: bool = False

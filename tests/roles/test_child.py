@@ -75,7 +75,7 @@ def test_a_killed_child_is_reaped_with_the_signals_name(started, ours, counts):
     else:
         os.kill(started.process.pid, signal.SIGKILL)
     wait_for_exit(started)
-    assert started.reap() == Death("killed by SIGKILL", "killed by SIGKILL", counts)
+    assert started.reap() == Death("killed by SIGKILL", "killed by SIGKILL", counts, killed=True)
 
 
 def test_speaking_to_a_dead_child_is_no_error(started):

@@ -430,9 +430,9 @@ class World:
             self.turn()
             self.core.check()
 
-    def restart(self, pages: int | None = None) -> None:
+    def restart(self, pages: int | None = None, killed: bool = False) -> None:
         """The device is lost, with all it had in flight."""
-        self.core.restart(self.limits.pages if pages is None else pages, self.limits.below)
+        self.core.restart(self.limits.pages if pages is None else pages, self.limits.below, killed)
         self.limits = self.core.limits
         self.renew_device()
         self.collect()

@@ -124,3 +124,30 @@ def test_a_suspect_that_ends_while_it_waits_holds_nobody_up() -> None:
     world.abort(uids[0])
     world.drain()
     assert world.output(uids[1]) == world.expect(uids[1])
+
+
+def test_who_is_alone_when_the_device_is_killed_is_guilty_the_second_time() -> None:
+    world = World()
+    uid = world.submit([1, 2, 3], max_tokens=6)
+    for _ in range(3):
+        world.plan()
+        world.restart(killed=True)
+    world.plan()
+    assert world.core.running == 1
+    world.restart(killed=True)
+    assert world.fault(uid).code == "poison_request"
+
+
+def test_who_gained_tokens_between_two_kills_is_not_guilty() -> None:
+    world = World()
+    uid = world.submit([1, 2, 3], max_tokens=40)
+    for _ in range(9):
+        for _ in range(2):
+            world.plan()
+            world.restart(killed=True)
+        world.plan()
+        world.restart(killed=True)
+        for _ in range(6):
+            world.turn()
+    world.drain()
+    assert world.output(uid) == world.expect(uid)
