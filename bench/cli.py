@@ -14,6 +14,7 @@ BENCHES = {
     "overlap": "Device idle share, one step ahead and in turn.",
     "simulated": "The same on a simulated GPU, and what deferred stops cost.",
     "scheduler": "Microseconds of the scheduler per decode step.",
+    "overhead": "CPU, switches and system calls of each role per decode step.",
     "cache": "How full the KV pool is, what is reused, who is overtaken, what the prefix tree costs.",
     "ring": "Round trip between two processes, beside ZeroMQ and pipes.",
     "kernels": "CPU kernels beside their torch references.",

@@ -13,10 +13,14 @@ MODEL = "SmolLM2-135M-Instruct"
 
 def load(url: str, requests: int, tokens: int) -> None:
     """So many greedy streams of so many tokens at once."""
-    common = {"model": MODEL, "max_tokens": tokens, "ignore_eos": True, "temperature": 0, "stream": True}
-    bodies = [{**common, "prompt": f"Story {i}:"} for i in range(requests)]
     with ThreadPoolExecutor(requests) as pool:
-        list(pool.map(lambda body: post(url + "/v1/completions", body), bodies))
+        list(pool.map(lambda number: post(url + "/v1/completions", body(number, tokens)), range(requests)))
+
+
+def body(number: int, tokens: int) -> dict[str, Any]:
+    """A greedy stream of so many tokens, of a prompt that others of another number do not share."""
+    common = {"model": MODEL, "max_tokens": tokens, "ignore_eos": True, "temperature": 0, "stream": True}
+    return {**common, "prompt": f"Story {number}:"}
 
 
 def start(url: str) -> None:
