@@ -57,6 +57,8 @@ def rope_and_cache_kernel(pointer: Any) -> None:
     width, half = a.head_dim, a.head_dim // 2
     begin, end = share(a.tokens, np.int64(thread_index()), np.int64(thread_count()))
     for token in range(begin, end):
+        if slots[token] < 0:
+            continue
         angle = np.int64(positions[token]) * width
         for head in range(a.q_heads):
             start = token * a.q_stride + head * width

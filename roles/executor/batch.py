@@ -136,16 +136,22 @@ def make_batch(plan: m.Plan, slots: HostSlots, vocabulary: int) -> Batch[np.ndar
 
 def _updates(plan: m.Plan, slots: HostSlots) -> Updates[np.ndarray]:
     """Admits, then growth: a slot admitted by this plan may grow in it."""
-    wanted = [admit.sampling for admit in plan.admits]
+    entries = np.concatenate([slots.admit(plan.admits), slots.grow(pairs(plan.growth))])
+    return sampling_updates(plan.admits, plan.copies)._replace(entries=entries)
+
+
+def sampling_updates(admits: Sequence[m.Admit], copies: bytes) -> Updates[np.ndarray]:
+    """Updates without entries in the block tables."""
+    wanted = [admit.sampling for admit in admits]
     return Updates(
-        slots=np.array([admit.slot for admit in plan.admits], np.int64),
+        slots=np.array([admit.slot for admit in admits], np.int64),
         temperature=np.array([sampling.temperature for sampling in wanted], np.float32),
         top_k=np.array([sampling.top_k for sampling in wanted], np.int32),
         top_p=np.array([sampling.top_p for sampling in wanted], np.float32),
         min_p=np.array([sampling.min_p for sampling in wanted], np.float32),
         seed=np.array([sampling.seed for sampling in wanted], np.uint64).view(np.int64),
-        entries=np.concatenate([slots.admit(plan.admits), slots.grow(_pairs(plan.growth))]),
-        copies=_pairs(plan.copies),
+        entries=np.empty((0, 3), np.int64),
+        copies=pairs(copies),
     )
 
 
@@ -171,7 +177,8 @@ def _rows(
     )
 
 
-def _pairs(data: bytes) -> np.ndarray:
+def pairs(data: bytes) -> np.ndarray:
+    """int32 [n, 2], of a message's buffer."""
     return np.frombuffer(data, np.int32).reshape(-1, 2).copy()
 
 

@@ -83,6 +83,13 @@ class Device(Protocol):
     def output(self, count: int, dtype: torch.dtype) -> Output:
         """A new one-dimensional output buffer."""
 
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """For work on a stream: what `work` would launch, as one launch that may be repeated there.
+
+        `work` is looked at, not done. All memory that it touches must stay where it is, and whatever it
+        decides, sizes above all, is decided for good. What it allocates belongs to the launch.
+        """
+
     def check(self) -> None:
         """Raise what the device's work raised, if it did."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -113,22 +114,29 @@ class CudaStaging:
         self.host = torch.empty(room, dtype=torch.uint8, pin_memory=self._place.type == "cuda")
         self.device = torch.empty(room, dtype=torch.uint8, device=self._place)
 
+    def write(self, arrays: Sequence[np.ndarray], starts: Sequence[int]) -> None:
+        """Let the host write the pinned buffer, once the copy that reads it is done: one two uploads ago."""
+        self.copied.synchronize()
+        staging.pack(self.host, arrays, starts)
+
 
 class CudaOutput:
     """Results, fetched into pinned memory by a copy stream; see `device.Output`."""
 
-    def __init__(self, cuda: Any, copies: Any, tensor: torch.Tensor) -> None:
-        self._cuda, self._copies, self.tensor = cuda, copies, tensor
+    def __init__(self, cuda: Any, copies: CudaStream, tensor: torch.Tensor) -> None:
+        self._copies, self.tensor = copies, tensor
         self._pinned = torch.zeros(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
         self._written = cuda.Event()
-        self.host = self._pinned.numpy()
+
+    @property
+    def host(self) -> np.ndarray:
+        return self._pinned.numpy()
 
     def fetch(self, stream: CudaStream, event: CudaEvent) -> None:
         self._written.record(stream.raw)
-        self._copies.wait_event(self._written)
-        with self._cuda.stream(self._copies):
-            self._pinned.copy_(self.tensor, non_blocking=True)
-        event.record(self._copies)
+        self._copies.raw.wait_event(self._written)
+        self._copies.submit(partial(_copy, self._pinned, self.tensor))
+        self._copies.record(event)
 
 
 class CudaDevice:
@@ -145,15 +153,16 @@ class CudaDevice:
         self._alarm, self._cuda = alarm, cuda
         self._error: Exception | None = None
         self.torch_device = place or torch.device("cuda", cuda.current_device())
-        self._to_device, self._to_host = cuda.Stream(), cuda.Stream()
+        self._to_device, self._to_host = self._new_stream(), self._new_stream()
         self._staging = [CudaStaging(cuda, self.torch_device) for _ in range(2)]
         self._clock = CudaClock(cuda)
+        self._graphs: Any = None
         self._watched: SimpleQueue[tuple[CudaEvent, Callable[[], None]] | None] = SimpleQueue()
         self._watcher = threading.Thread(target=self._watch, name="stretto-events", daemon=True)
         self._watcher.start()
 
     def stream(self) -> CudaStream:
-        return CudaStream(self._cuda)
+        return self._new_stream()
 
     def event(self) -> CudaEvent:
         return CudaEvent(self._cuda, self._clock)
@@ -164,13 +173,29 @@ class CudaDevice:
     def upload(self, stream: CudaStream, arrays: Sequence[np.ndarray]) -> list[torch.Tensor]:
         starts, size = staging.offsets(arrays)
         buffer = self._next_staging(stream, size)
-        staging.pack(buffer.host, arrays, starts)
-        self._to_device.wait_event(buffer.used)
-        with self._cuda.stream(self._to_device):
-            buffer.device[:size].copy_(buffer.host[:size], non_blocking=True)
-        buffer.copied.record(self._to_device)
+        buffer.write(arrays, starts)
+        self._to_device.raw.wait_event(buffer.used)
+        self._to_device.submit(partial(_copy, buffer.device[:size], buffer.host[:size]))
+        buffer.copied.record(self._to_device.raw)
         stream.raw.wait_event(buffer.copied)
         return staging.unpack(buffer.device, arrays, starts)
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """See `device.Device`. All graphs share one pool of memory: they run on one stream, one at a time.
+
+        `torch.cuda.graph` would wait for the GPU first; to begin and end by hand does not. Other threads, as
+        the watcher, go on with what they do.
+        """
+        if self._graphs is None:
+            self._graphs = self._cuda.graph_pool_handle()
+        graph = self._cuda.CUDAGraph()
+        graph.capture_begin(pool=self._graphs, capture_error_mode="thread_local")
+        try:
+            work()
+        finally:
+            graph.capture_end()
+        replay: Callable[[], None] = graph.replay
+        return replay
 
     def output(self, count: int, dtype: torch.dtype) -> CudaOutput:
         tensor = torch.empty(count, dtype=dtype, device=self.torch_device)  # a fill would race with streams
@@ -187,13 +212,15 @@ class CudaDevice:
         self._watched.put(None)
         self._watcher.join()
 
+    def _new_stream(self) -> CudaStream:
+        return CudaStream(self._cuda)
+
     def _next_staging(self, stream: CudaStream, size: int) -> CudaStaging:
-        """The other buffer, free for the host to write. What it waits for is a copy two uploads ago."""
+        """The other buffer, with enough room."""
         last, buffer = self._staging
         last.used.record(stream.raw)
         self._staging = [buffer, last]
-        buffer.copied.synchronize()
-        with self._cuda.stream(self._to_device):
+        with self._cuda.stream(self._to_device.raw):
             buffer.reserve(size, stream.raw)
         return buffer
 
@@ -208,3 +235,7 @@ class CudaDevice:
                 self._alarm()
                 return
             callback()
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    target.copy_(source, non_blocking=True)

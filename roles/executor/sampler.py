@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from stretto.kernels.sample import sample
-from stretto.roles.executor.batch import Batch, Rows
+from stretto.roles.executor.batch import Batch
 from stretto.roles.executor.control_state import ControlState
 from stretto.roles.executor.models.interface import Logits
 from stretto.roles.executor.scorer import Scorer
@@ -37,15 +37,17 @@ class Sampler:
         kept = None if scorer is None else scorer.keep(logits, changing=controlled is not None)
         if controlled is not None:
             self._controls.apply(logits, controlled)
-        new = self._sample(logits, batch.rows, tokens)
+        new = self.sample(logits, batch.rows.sampled_slots, batch.rows.sampled_positions, tokens)
         if controlled is not None:
             self._controls.count(new, controlled)
         if scorer is not None and kept is not None:
             scorer.score_sampled(kept, tokens)
 
-    def _sample(self, logits: torch.Tensor, rows: Rows[torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
+    def sample(
+        self, logits: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor, tokens: torch.Tensor
+    ) -> torch.Tensor:
         """Write tokens for the host; return those for the next step, where -1, a failed row, is an id."""
-        state, slots = self._slots, rows.sampled_slots
+        state = self._slots
         sample(
             logits,
             state.temperature[slots],
@@ -53,7 +55,7 @@ class Sampler:
             state.top_p[slots],
             state.min_p[slots],
             state.seed[slots],
-            rows.sampled_positions,
+            positions,
             out=tokens,
         )
         new = tokens.clamp(min=0)

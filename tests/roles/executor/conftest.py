@@ -50,6 +50,8 @@ class Bench:
     steps: int = 0
     lengths: dict[int, int] = field(default_factory=dict)
     pages: dict[int, list[int]] = field(default_factory=dict)
+    groups: int = 1
+    """Of the model's layers: a slot's pages are one of each for every index."""
 
     def plan(
         self,
@@ -88,10 +90,11 @@ class Bench:
 
     def _extend(self, slot: int, count: int) -> Iterator[tuple[int, int]]:
         self.lengths[slot] += count
-        while len(self.pages[slot]) * self.page_size < self.lengths[slot]:
-            page = self.free.pop()
-            self.pages[slot].append(page)
-            yield slot, page
+        while len(self.pages[slot]) // self.groups * self.page_size < self.lengths[slot]:
+            for _ in range(self.groups):
+                page = self.free.pop()
+                self.pages[slot].append(page)
+                yield slot, page
 
     def result(self) -> m.Result:
         """Wait for the next result; one step may have landed with another."""
@@ -172,15 +175,23 @@ def make_bench() -> Iterator[Callable[..., Bench]]:
         landed = threading.Event()
         device = more.get("device", CpuDevice)(landed.set)
         per_slot = -(-max_len // page_size)
-        count = pages or slots * per_slot
+        groups = len(model.kv_windows)
+        count = pages or slots * per_slot * groups
         shape = PageShape(model.kv_layers, page_size, model.kv_heads, model.head_dim, model.dtype)
         cache = shape.allocate(count, torch.device("cpu"))
         for tensor in cache:
             tensor.fill_(float("nan"))
-        runner = Runner(device, model, cache, slots, per_slot, landed.set)
+        runner = more.get("runner", Runner)(
+            device=device,
+            model=model,
+            cache=cache,
+            slots=slots,
+            pages_per_slot=per_slot,
+            wake=landed.set,
+        )
         runners.append(runner)
         free = torch.randperm(count, generator=torch.Generator().manual_seed(count)).tolist()
-        return Bench(runner, page_size, free, landed)
+        return Bench(runner, page_size, free, landed, groups=groups)
 
     yield make
     for runner in runners:
