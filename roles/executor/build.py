@@ -110,14 +110,7 @@ def compute_dtype(wanted: str, stored: str, place: torch.device) -> torch.dtype:
 
 def _max_len(config: Config, model: ModelConfig) -> int:
     longest = model.max_position_embeddings
-    max_len = min(config.max_model_len or longest, longest)
-    window = model.sliding_window
-    if window is not None and max_len > window:
-        raise ConfigError(
-            f"the model attends to a sliding window of {window} tokens, and longer contexts are not "
-            f"supported; give --max-model-len {window} or less"
-        )
-    return max_len
+    return min(config.max_model_len or longest, longest)
 
 
 def _count_pages(config: Config, shape: PageShape, device: Device, max_len: int) -> int:

@@ -20,20 +20,27 @@ class Context(NamedTuple):
     positions: torch.Tensor
     """int32 [T]"""
     cells: torch.Tensor
-    """int64 [T]"""
+    """int64 [T]; [groups, T] where the model has several groups of layers"""
     block_tables: torch.Tensor
-    """int32 [B, width]"""
+    """int32 [B, width], or [groups, B, width]; pages that no layer of the group looks at any more are -1"""
     query_starts: torch.Tensor
     """int32 [B + 1]"""
     kv_lengths: torch.Tensor
     """int32 [B]"""
+
+    def of_group(self, group: int) -> Context:
+        """What one of several groups of layers sees."""
+        return self._replace(cells=self.cells[group], block_tables=self.block_tables[group])
 
 
 class Model(Protocol):
     """A network that is called once per step, on the device's stream."""
 
     vocab_size: int
+    kv_windows: tuple[int, ...]
+    """The window of each group of layers, 0 for none: see `models.groups`."""
     kv_layers: int
+    """Of a group: what one page holds."""
     kv_heads: int
     head_dim: int
     dtype: torch.dtype

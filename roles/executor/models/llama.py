@@ -17,6 +17,7 @@ from stretto.kernels.rms_norm import rms_norm
 from stretto.kernels.rope_and_cache import rope_and_cache
 from stretto.kernels.silu_and_mul import silu_and_mul
 from stretto.roles.executor.kv import KVCache
+from stretto.roles.executor.models.groups import group_layers
 from stretto.roles.executor.models.interface import Context, Logits
 from stretto.roles.executor.models.loader import Loader
 from stretto.roles.executor.models.replay import Replay
@@ -31,7 +32,10 @@ CALLS = 9
 class Attention:
     """Grouped-query attention over the paged cache of one layer."""
 
-    def __init__(self, config: ModelConfig, load: Loader, prefix: str, cos_sin: torch.Tensor) -> None:
+    def __init__(
+        self, config: ModelConfig, load: Loader, prefix: str, cos_sin: torch.Tensor, window: int
+    ) -> None:
+        self._window = window
         self._heads, self._kv_heads, self._head_dim = config.num_heads, config.num_kv_heads, config.head_dim
         self._eps = config.rms_norm_eps
         self._cos_sin = cos_sin
@@ -51,9 +55,9 @@ class Attention:
             q, k = (self._norm_heads(part, weight) for part, weight in zip((q, k), self._norms, strict=True))
         rope_and_cache(q, k, v, self._cos_sin, context.positions, context.cells, keys, values)
         mixed = space.rows("mixed", rows, heads * dim, x.dtype)
-        paged_attention(
-            mixed.view(rows, heads, dim), q, keys, values, *context[2:], scale=self._head_dim**-0.5
-        )
+        out, scale = mixed.view(rows, heads, dim), self._head_dim**-0.5
+        most = 1 if rows == len(context.kv_lengths) else None
+        paged_attention(out, q, keys, values, *context[2:], scale=scale, window=self._window, max_rows=most)
         self._out(mixed, out=x)
 
     def _norm_heads(self, part: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -81,9 +85,11 @@ class Mlp:
 class Layer:
     """Attention and MLP, each behind a norm, each added to the residual stream by the norm that follows."""
 
-    def __init__(self, config: ModelConfig, load: Loader, prefix: str, cos_sin: torch.Tensor) -> None:
+    def __init__(
+        self, config: ModelConfig, load: Loader, prefix: str, cos_sin: torch.Tensor, window: int
+    ) -> None:
         self.attention_norm = load.vector(f"{prefix}.input_layernorm.weight")
-        self.attention = Attention(config, load, f"{prefix}.self_attn", cos_sin)
+        self.attention = Attention(config, load, f"{prefix}.self_attn", cos_sin, window)
         self.mlp_norm = load.vector(f"{prefix}.post_attention_layernorm.weight")
         self.mlp = Mlp(config, load, f"{prefix}.mlp")
 
@@ -93,20 +99,23 @@ class Llama:
 
     def __init__(self, config: ModelConfig, load: Loader, max_len: int) -> None:
         self.vocab_size, self.dtype = config.vocab_size, load.dtype
-        self.kv_layers, self.kv_heads, self.head_dim = (
-            config.num_layers,
-            config.num_kv_heads,
-            config.head_dim,
-        )
+        windows = [config.window_of(layer) for layer in range(config.num_layers)]
+        self.kv_windows, self.kv_layers, self._places = group_layers(windows)
+        self.kv_heads, self.head_dim = config.num_kv_heads, config.head_dim
         self._eps = config.rms_norm_eps
         self._space = Workspace(load.place)
         cos_sin = rotary_table(config, max_len, load.place)
-        self._layers = [Layer(config, load, f"model.layers.{i}", cos_sin) for i in range(config.num_layers)]
+        self._layers = [
+            Layer(config, load, f"model.layers.{i}", cos_sin, window) for i, window in enumerate(windows)
+        ]
         self._norm = load.vector("model.norm.weight")
         tied = config.tie_word_embeddings
         self._head = load.head("model.embed_tokens" if tied else "lm_head")
         self._embed = self._head.rows if tied else load.table("model.embed_tokens.weight")
-        self._replay = self._make_replay(config, max_len) if load.place.type == "cpu" else None
+        self._replay = self._make_replay(config, max_len) if self._replayable(load.place) else None
+
+    def _replayable(self, place: torch.device) -> bool:
+        return place.type == "cpu" and len(self.kv_windows) == 1
 
     def _make_replay(self, config: ModelConfig, max_len: int) -> Replay:
         return Replay(self._run_layers, CALLS * config.num_layers, config.hidden_size, max_len)
@@ -122,16 +131,21 @@ class Llama:
     def _run_layers(
         self, x: torch.Tensor, residual: torch.Tensor, context: Context, cache: KVCache, space: Workspace
     ) -> None:
-        for i, layer in enumerate(self._layers):
+        count = len(self.kv_windows)
+        contexts = [context] if count == 1 else [context.of_group(group) for group in range(count)]
+        for i, (layer, (group, at)) in enumerate(zip(self._layers, self._places, strict=True)):
             if i == 0:
                 rms_norm(x, residual, layer.attention_norm, self._eps)
             else:
                 rms_norm(x, x, layer.attention_norm, self._eps, residual=residual)
-            layer.attention(x, context, cache.keys[i], cache.values[i], space)
+            layer.attention(x, contexts[group], cache.keys[at], cache.values[at], space)
             rms_norm(x, x, layer.mlp_norm, self._eps, residual=residual)
             layer.mlp(x, space)
 
     def _logits(self, x: torch.Tensor, residual: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         x, residual = x.index_select(0, rows), residual.index_select(0, rows)
         rms_norm(x, x, self._norm, self._eps, residual=residual)
-        return self._head(x, out=self._space.rows("logits", len(x), self.vocab_size, self.dtype)).float()
+        logits = self._head(x, out=self._space.rows("logits", len(x), self.vocab_size, self.dtype))
+        if self.dtype is torch.float32:
+            return logits
+        return self._space.rows("float32 logits", len(x), self.vocab_size, torch.float32).copy_(logits)

@@ -36,6 +36,7 @@ class Absent:
     kv_heads: int
     head_dim: int
     dtype: torch.dtype
+    kv_windows: tuple[int, ...] = (0,)
 
     def __call__(self, ids: torch.Tensor, context: Context, cache: KVCache) -> Logits:
         raise RuntimeError("a simulated network has no logits; SimulatedRunner does without")

@@ -65,13 +65,20 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     qk_norm: bool
     """Queries and keys go through an RMS norm over the head before rotation (Qwen3)."""
     sliding_window: int | None
-    """A token sees itself and the `sliding_window - 1` tokens before it; None: all of them."""
+    """In the layers that have a window, a token sees itself and the `sliding_window - 1` tokens before it;
+    None: all of them, in every layer."""
+    window_layers: tuple[int, ...] = ()
+    """The layers that have the window, ascending; empty where there is none."""
     eos_token_ids: tuple[int, ...]
     """Tokens that end an answer: those of generation_config.json, or else of config.json; may be empty."""
     hidden_act: str
     """Always "silu"."""
     dtype: Literal["float32", "float16", "bfloat16"]
     """The type the weights are stored in, as the config states it."""
+
+    def window_of(self, layer: int) -> int:
+        """The window of a layer, 0 for none."""
+        return self.sliding_window or 0 if layer in self.window_layers else 0
 
 
 def load_model_config(model_dir: str | Path) -> ModelConfig:
@@ -100,6 +107,7 @@ def parse(raw: dict[str, Any], generation: dict[str, Any]) -> ModelConfig:
     if architecture == SCRIPTED:
         raw = raw | _SCRIPTED_SHAPE
     _refuse_unknown(raw)
+    window, layers = _sliding_window(raw, architecture)
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     all_biases = bool(raw.get("attention_bias")) and architecture in ("LlamaForCausalLM", "Qwen3ForCausalLM")
     return ModelConfig(
@@ -119,7 +127,8 @@ def parse(raw: dict[str, Any], generation: dict[str, Any]) -> ModelConfig:
         attention_bias=all_biases or architecture == "Qwen2ForCausalLM",
         attention_output_bias=all_biases,
         qk_norm=architecture == "Qwen3ForCausalLM",
-        sliding_window=_sliding_window(raw, architecture),
+        sliding_window=window,
+        window_layers=layers,
         eos_token_ids=_eos(generation) or _eos(raw),
         hidden_act=str(raw.get("hidden_act", "silu")),
         dtype=_dtype(raw),
@@ -185,24 +194,28 @@ def _rope_scaling(rope: dict[str, Any]) -> RopeScaling | None:
     raise ModelError(f"rope scaling of type {kind!r} is not supported, only 'linear' and 'llama3'")
 
 
-def _sliding_window(raw: dict[str, Any], architecture: str) -> int | None:
-    """Mistral's window holds for all layers; Qwen has a switch, and a first layer from which it holds."""
-    if architecture == "LlamaForCausalLM":
-        return None
+def _sliding_window(raw: dict[str, Any], architecture: str) -> tuple[int | None, tuple[int, ...]]:
+    """The window, and the layers that have it: all of Mistral's; Qwen has a switch, and names the layers or
+    the first of them.
+    """
     window = raw.get("sliding_window", 4096)  # transformers' default where the key is absent
+    if architecture == "LlamaForCausalLM" or not window:
+        return None, ()
+    count = int(raw["num_hidden_layers"])
     if architecture == "MistralForCausalLM":
-        return int(window) if window else None
-    if not window or not raw.get("use_sliding_window"):
-        return None
-    kinds = set(raw.get("layer_types") or _qwen_layer_types(raw))
-    if len(kinds) > 1:
-        raise ModelError("a sliding window in some of the layers only is not supported")
-    return int(window) if kinds == {"sliding_attention"} else None
+        return int(window), tuple(range(count))
+    if not raw.get("use_sliding_window"):
+        return None, ()
+    kinds = raw.get("layer_types") or _qwen_layer_types(raw, count)
+    if len(kinds) != count or set(kinds) - {"full_attention", "sliding_attention"}:
+        raise ModelError(f"layer_types {kinds} are not supported, or not one for each of {count} layers")
+    layers = tuple(layer for layer, kind in enumerate(kinds) if kind == "sliding_attention")
+    return (int(window), layers) if layers else (None, ())
 
 
-def _qwen_layer_types(raw: dict[str, Any]) -> list[str]:
-    layers, first = int(raw["num_hidden_layers"]), int(raw.get("max_window_layers", 28))
-    return ["sliding_attention" if layer >= first else "full_attention" for layer in range(layers)]
+def _qwen_layer_types(raw: dict[str, Any], count: int) -> list[str]:
+    first = int(raw.get("max_window_layers", 28))
+    return ["sliding_attention" if layer >= first else "full_attention" for layer in range(count)]
 
 
 def _kv_heads(raw: dict[str, Any], architecture: str) -> int:

@@ -49,13 +49,6 @@ def test_nonsense_for_the_pool_is_refused(make_tiny: Any) -> None:
         make(make_tiny(), kv_memory="much")
 
 
-def test_a_context_beyond_the_sliding_window_is_refused(make_tiny: Any) -> None:
-    path = make_tiny("Mistral", sliding_window=64)
-    with pytest.raises(ConfigError, match="--max-model-len 64 or less"):
-        make(path)
-    make(path, max_model_len=64)
-
-
 def test_the_cpu_computes_in_float32_whatever_is_stored() -> None:
     assert compute_dtype("auto", "bfloat16", CPU) == torch.float32
     assert compute_dtype("float32", "float16", CPU) == torch.float32

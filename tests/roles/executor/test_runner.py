@@ -19,7 +19,7 @@ GREEDY = m.Sampling()
 class Counter:
     """Says `t + p + 1` modulo 32 after token `t` at position `p`, and keeps the tokens as keys."""
 
-    vocab_size, kv_layers, kv_heads, head_dim = 32, 1, 1, 1
+    vocab_size, kv_windows, kv_layers, kv_heads, head_dim = 32, (0,), 1, 1, 1
     dtype = torch.float32
 
     def __init__(self, before: Callable[[], None] = lambda: None) -> None:

@@ -19,6 +19,7 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+WINDOWS = {"use_sliding_window": True, "sliding_window": 12, "num_hidden_layers": 4}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
     "llama-tied": ("Llama", {"tie_word_embeddings": True}),
@@ -26,7 +27,10 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama3-rope": ("Llama", {"rope_parameters": LLAMA3}),
     "linear-rope": ("Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}}),
     "mistral": ("Mistral", {"sliding_window": None, "head_dim": 32}),
+    "mistral-window": ("Mistral", {"sliding_window": 16}),
     "qwen2": ("Qwen2", {}),
+    "qwen2-windows": ("Qwen2", WINDOWS | {"max_window_layers": 1}),
+    "qwen3-windows": ("Qwen3", WINDOWS | {"layer_types": [*["sliding_attention"] * 3, "full_attention"]}),
     "qwen3": ("Qwen3", {"head_dim": 32}),
 }
 TOLERANCE = 2e-4
@@ -90,8 +94,23 @@ def solo(model: Any, make_bench: Any, recorder: Any, ids: Sequence[int], **pool:
     return torch.cat(recorded.calls)
 
 
+@pytest.mark.parametrize("name", ["mistral-window", "qwen2-windows", "qwen3-windows"])
+def test_logits_many_windows_into_a_sequence_are_those_of_transformers(
+    name: str, make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
+) -> None:
+    kind, more = KINDS[name]
+    path, ids = make_tiny(kind, **more), random_ids(180)
+    model = recorder(load_model(path))
+    bench = make_bench(model)
+    ends = list(range(25, 176, 25)) + list(range(176, 181))
+    for begin, end in zip([0, *ends], ends, strict=False):
+        bench.step([(0, ids[begin:end], True)], admits={0: GREEDY} if begin == 0 else None)
+    expected = reference(path, ids)[[end - 1 for end in ends]]
+    assert (torch.cat(model.calls) - expected).abs().max() < TOLERANCE
+
+
 @pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
-@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "mistral-window", "qwen3-windows"])
 def test_a_rows_bits_do_not_depend_on_page_size_chunks_or_company(
     name: str, quantization: str, make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
 ) -> None:

@@ -32,6 +32,10 @@ SCALING = {
 }
 
 
+SLIDING = "sliding_attention"
+SWITCHED = {"sliding_window": 128, "use_sliding_window": True}
+
+
 @pytest.fixture
 def load(tmp_path: Path) -> Callable[..., ModelConfig]:
     def load(generation: dict[str, Any] | None = None, **changes: Any) -> ModelConfig:
@@ -115,24 +119,23 @@ def test_biases_and_norms_follow_from_the_architecture(
 
 
 @pytest.mark.parametrize(
-    ("architecture", "changes", "window"),
+    ("architecture", "changes", "windows"),
     [
-        ("LlamaForCausalLM", {"sliding_window": 128}, None),
-        ("MistralForCausalLM", {"sliding_window": 128}, 128),
-        ("MistralForCausalLM", {"sliding_window": None}, None),
-        ("Qwen2ForCausalLM", {"sliding_window": 128, "use_sliding_window": False}, None),
-        ("Qwen2ForCausalLM", {"sliding_window": 128, "use_sliding_window": True}, None),
-        (
-            "Qwen3ForCausalLM",
-            {"sliding_window": 128, "use_sliding_window": True, "max_window_layers": 0},
-            128,
-        ),
+        ("LlamaForCausalLM", {"sliding_window": 128}, [0, 0, 0]),
+        ("MistralForCausalLM", {"sliding_window": 128}, [128, 128, 128]),
+        ("MistralForCausalLM", {"sliding_window": None}, [0, 0, 0]),
+        ("Qwen2ForCausalLM", {"sliding_window": 128, "use_sliding_window": False}, [0, 0, 0]),
+        ("Qwen2ForCausalLM", {"sliding_window": 128, "use_sliding_window": True}, [0, 0, 0]),
+        ("Qwen3ForCausalLM", SWITCHED | {"max_window_layers": 0}, [128, 128, 128]),
+        ("Qwen2ForCausalLM", SWITCHED | {"max_window_layers": 1}, [0, 128, 128]),
+        ("Qwen3ForCausalLM", SWITCHED | {"layer_types": [SLIDING, "full_attention", SLIDING]}, [128, 0, 128]),
     ],
 )
 def test_the_sliding_window_is_the_one_transformers_applies(
-    load: Callable[..., ModelConfig], architecture: str, changes: dict[str, Any], window: int | None
+    load: Callable[..., ModelConfig], architecture: str, changes: dict[str, Any], windows: list[int]
 ) -> None:
-    assert load(architectures=[architecture], **changes).sliding_window == window
+    config = load(architectures=[architecture], num_hidden_layers=3, **changes)
+    assert [config.window_of(layer) for layer in range(3)] == windows
 
 
 @pytest.mark.parametrize(
@@ -160,13 +163,8 @@ def test_what_transformers_saves_is_understood(
         ({"torch_dtype": "float8_e4m3fn"}, "float8_e4m3fn"),
         ({"hidden_size": "wide"}, "not a valid model configuration"),
         (
-            {
-                "architectures": ["Qwen2ForCausalLM"],
-                "sliding_window": 8,
-                "use_sliding_window": True,
-                "max_window_layers": 1,
-            },
-            "some of the layers",
+            SWITCHED | {"architectures": ["Qwen2ForCausalLM"], "layer_types": ["chunked_attention"]},
+            "layer_types .*chunked_attention",
         ),
     ],
 )
