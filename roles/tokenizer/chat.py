@@ -1,4 +1,4 @@
-"""Chat turns to prompt text: the model's own Jinja template, in a sandbox.
+"""Chat turns to prompt text: the model's own Jinja template, in a sandbox that bounds its time and size.
 
 Templates on the hub are written for transformers' `apply_chat_template`, so they see the same environment,
 globals and filters here, without transformers' start-up time.
@@ -15,13 +15,14 @@ import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from stretto.roles.tokenizer.files import read_json, special_tokens
 from stretto.roles.tokenizer.refusal import Refused
+from stretto.roles.tokenizer.sandbox import Sandbox, render
 
 _END = "\ue000END_OF_FINAL_MESSAGE "
 """Private-use text that no message has; its last space tells whether the template trims content."""
+MAX_INDENT = 16
 
 
 class GenerationTag(Extension):
@@ -51,15 +52,15 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """Plain JSON: Jinja's own filter escapes HTML, which no model was trained on."""
+    if indent is not None and indent > MAX_INDENT:
+        raise jinja2.TemplateError(f"it indents by {indent}")
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
-    )
+def _environment() -> Sandbox:
+    environment = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols])
     environment.filters["tojson"] = _tojson
     environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
     return environment
@@ -129,7 +130,7 @@ def _render_open(template: jinja2.Template, values: dict[str, Any]) -> str:
 
 def _render(template: jinja2.Template, values: dict[str, Any]) -> str:
     try:
-        return template.render(values)
+        return render(template, values)
     except Exception as error:  # the template is the model's program: a failure is between it and the client
         raise Refused(f"The model's chat template refuses these messages: {error}.", "messages") from error
 

@@ -68,6 +68,8 @@ def test_extra_values_override_special_tokens_but_not_the_turns():
         ("{{ 1 / 0 }}", "division by zero"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ messages.append(1) }}", "is unsafe"),
+        ("{{ messages | tojson(indent=10 ** 9) }}", "it indents by 1000000000"),
+        ("{{ messages[0].content * (10 ** 9) }}", "it makes more than"),
     ],
 )
 def test_a_template_that_fails_refuses_the_request(source, why):
