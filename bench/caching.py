@@ -14,6 +14,7 @@ from stretto.bench.workload import poisson
 from stretto.roles import messages as m
 from stretto.roles.executor.sim.cost import fixed
 from stretto.roles.scheduler.core import Core
+from stretto.roles.scheduler.keys import Chain
 from stretto.roles.scheduler.limits import Limits, SchedulePolicy, pages_for
 from stretto.roles.scheduler.memory import Memory
 
@@ -235,7 +236,9 @@ def tree_costs(cached_tokens: int, tokens: int = 256, operations: int = 200) -> 
         took["match"].append(_microseconds(lambda known=known: memory.tree.match(known)))
         took["evict"].append(_microseconds(memory.tree.evict))
         taken = memory.take(pages)
-        took["insert"].append(_microseconds(lambda fresh=fresh, taken=taken: memory.keep(fresh, taken)))
+        took["insert"].append(
+            _microseconds(lambda fresh=fresh, taken=taken: memory.keep(fresh, taken, Chain()))
+        )
         memory.release(taken)
     return {"cached tokens": held * tokens} | {
         name: float(np.median(values)) for name, values in took.items()
@@ -253,7 +256,7 @@ def _family(rng: np.random.Generator, count: int, tokens: int) -> list[np.ndarra
 
 def _insert(memory: Memory, prompt: np.ndarray, pages: int) -> None:
     taken = memory.take(pages)
-    memory.keep(prompt, taken)
+    memory.keep(prompt, taken, Chain())
     memory.release(taken)
 
 

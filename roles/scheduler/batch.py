@@ -85,7 +85,7 @@ class Batch:
             return None
         tokens = sequence.state.tokens
         reusable, spare = self._reusable(sequence, len(tokens)), self._spare(sequence, len(tokens), others)
-        return self.memory.place(tokens, reusable, spare, sequence.request.cache_salt)
+        return self.memory.place(tokens, reusable, spare, sequence.chain)
 
     def _spare(self, sequence: Sequence, tokens: int, others: int) -> int:
         """Pages that running sequences are expected to need, this one among them; whoever is alone may have
@@ -111,16 +111,16 @@ class Batch:
         """Begin to bring what a waiting sequence can use from the disk."""
         if self.memory.tiers.enabled:
             assert isinstance(sequence.state, Waiting)
-            tokens, salt = sequence.state.tokens, sequence.request.cache_salt
-            self.memory.prefetch(tokens, self._reusable(sequence, len(tokens)), salt)
+            tokens = sequence.state.tokens
+            self.memory.prefetch(tokens, self._reusable(sequence, len(tokens)), sequence.chain)
 
     def awaits(self, sequence: Sequence) -> bool:
         """Whether what a waiting sequence needs next is on its way from the disk."""
         if not self.memory.tiers.busy:
             return False
         assert isinstance(sequence.state, Waiting)
-        tokens, salt = sequence.state.tokens, sequence.request.cache_salt
-        return self.memory.awaits(tokens, self._reusable(sequence, len(tokens)), salt)
+        tokens = sequence.state.tokens
+        return self.memory.awaits(tokens, self._reusable(sequence, len(tokens)), sequence.chain)
 
     def admit(self, sequence: Sequence, placement: Placement, draft: Draft) -> None:
         """Give a waiting sequence a slot, and the draft the first chunk of its prompt."""
@@ -190,7 +190,7 @@ class Batch:
         sequence.published = True
         if self._reuses(sequence):
             tokens, pages = table.history[state.slot, :goal], table.pages_of(state.slot)
-            state.node = self.memory.repin(state.node, tokens, pages, sequence.request.cache_salt)
+            state.node = self.memory.repin(state.node, tokens, pages, sequence.chain)
 
     def _reusable(self, sequence: Sequence, tokens: int) -> int:
         return sequence.reusable(tokens) if self._reuses(sequence) else 0
@@ -274,8 +274,7 @@ class Batch:
         pages = table.pages_of(state.slot)
         self.memory.tree.unpin(state.node)
         if self._reuses(sequence):
-            salt = sequence.request.cache_salt
-            self.memory.keep(table.kept_of(state.slot), pages, salt, returns=state.retracted)
+            self.memory.keep(table.kept_of(state.slot), pages, sequence.chain, state.retracted)
         self.memory.release(pages)
         sequence.state = Waiting(table.tokens_of(state.slot).copy()) if state.retracted else Gone()
         table.vacate(state.slot)

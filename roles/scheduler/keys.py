@@ -15,35 +15,36 @@ KEY_BYTES = 16
 """128 bits: among 10^12 pages the chance that any two agree is 10^-15."""
 
 
+class Chain:
+    """The keys of a sequence's pages: each is made once, about a microsecond, for a sequence only grows."""
+
+    __slots__ = ("_keys", "_last", "salt")
+
+    def __init__(self, salt: str = "") -> None:
+        self.salt = salt
+        self._keys: list[bytes] = []
+        self._last = blake2b(salt.encode(), digest_size=KEY_BYTES).digest()
+
+    def of(self, tokens: Ints, page_size: int) -> list[bytes]:
+        """The keys of the whole pages that `tokens` fill: those the sequence begins with, always the same."""
+        count, known = len(tokens) // page_size, len(self._keys)
+        if known < count:
+            self._extend(tokens[known * page_size : count * page_size].tobytes(), 4 * page_size)
+        return self._keys[:count]
+
+    def _extend(self, data: bytes, width: int) -> None:
+        key = self._last
+        for start in range(0, len(data), width):
+            key = blake2b(key + data[start : start + width], digest_size=KEY_BYTES).digest()
+            self._keys.append(key)
+        self._last = key
+
+
 def page_keys(tokens: Ints, page_size: int, salt: str) -> list[bytes]:
-    """The keys of the whole pages that `tokens` fill, about a microsecond each."""
-    data, width = tokens.tobytes(), page_size * tokens.itemsize
-    key, keys = blake2b(salt.encode(), digest_size=KEY_BYTES).digest(), []
-    for start in range(0, len(data) - width + 1, width):
-        key = blake2b(key + data[start : start + width], digest_size=KEY_BYTES).digest()
-        keys.append(key)
-    return keys
+    """The keys of the whole pages that `tokens`, int32, fill."""
+    return Chain(salt).of(tokens, page_size)
 
 
 def split_keys(data: bytes) -> list[bytes]:
     """The keys of a message's uint8[n, 16] buffer."""
     return [data[start : start + KEY_BYTES] for start in range(0, len(data), KEY_BYTES)]
-
-
-class LastKeys:
-    """`page_keys`, without work for the sequence that was asked about last: a queue's head is asked about
-    at each step until there is room for it.
-    """
-
-    def __init__(self, page_size: int) -> None:
-        self._page_size = page_size
-        self._tokens: Ints | None = None
-        self._salt = ""
-        self._keys: list[bytes] = []
-
-    def __call__(self, tokens: Ints, salt: str) -> list[bytes]:
-        """`tokens` are not changed afterwards."""
-        if self._tokens is not tokens or self._salt != salt:
-            self._tokens, self._salt = tokens, salt
-            self._keys = page_keys(tokens, self._page_size, salt)
-        return self._keys

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stretto.roles.scheduler.keys import LastKeys, page_keys
+from stretto.roles.scheduler.keys import Chain
 from stretto.roles.scheduler.limits import Limits, pages_for
 from stretto.roles.scheduler.pages import Ints, Pool
-from stretto.roles.scheduler.radix import Match, Node, Tree, path_of
+from stretto.roles.scheduler.radix import Match, Node, Tree
 from stretto.roles.scheduler.tiers import Tiers
 
 
@@ -42,24 +42,23 @@ class Memory:
         self.evicted_pages = 0
         """Cached pages given up for want of free ones; whoever counts them sets it to 0."""
         self._page_size = limits.page_size
-        self._last_keys = LastKeys(limits.page_size)
 
     @property
     def available(self) -> int:
         """Pages that `take` can give: free ones and cached ones."""
         return self.pool.free + self.pool.cached
 
-    def place(self, tokens: Ints, reusable: int, spare: int, salt: str = "") -> Placement | None:
+    def place(self, tokens: Ints, reusable: int, spare: int, chain: Chain) -> Placement | None:
         """Find room for all of `tokens` that leaves `spare` pages; changes nothing.
 
         At most `reusable` tokens, less than all, are not computed anew. A partly filled page is not reused
         where the copy would not fit: without it the sequence needs no more pages than it has tokens for.
         """
-        match = self.tree.match(tokens[:reusable], salt)
+        match = self.tree.match(tokens[:reusable], chain.salt)
         whole, end = match.length // self._page_size, reusable // self._page_size
         if not (self.tiers.enabled and end):
             return self._fit(match, (), len(tokens), spare)
-        keys = self._last_keys(tokens, salt)
+        keys = chain.of(tokens, self._page_size)
         return self._fit(match, keys[: whole + self.tiers.run(keys, whole, end)], len(tokens), spare)
 
     def occupy(self, placement: Placement) -> Ints:
@@ -79,16 +78,16 @@ class Memory:
         self.tiers.promote(promoted, fresh[: len(promoted)])
         return np.concatenate([placement.shared, fresh])
 
-    def awaits(self, tokens: Ints, reusable: int, salt: str = "") -> bool:
+    def awaits(self, tokens: Ints, reusable: int, chain: Chain) -> bool:
         """Whether the next page that `place` could use is on its way from the disk."""
-        known = self.tree.match(tokens[:reusable], salt).length // self._page_size
-        return self.tiers.awaited(self._last_keys(tokens, salt), known, reusable // self._page_size)
+        known = self.tree.match(tokens[:reusable], chain.salt).length // self._page_size
+        return self.tiers.awaited(chain.of(tokens, self._page_size), known, reusable // self._page_size)
 
-    def prefetch(self, tokens: Ints, reusable: int, salt: str = "") -> None:
+    def prefetch(self, tokens: Ints, reusable: int, chain: Chain) -> None:
         """Begin to bring from the disk what `place` could use of it."""
         if self.tiers.enabled:
-            known = self.tree.match(tokens[:reusable], salt).length // self._page_size
-            self.tiers.prefetch(self._last_keys(tokens, salt), known, reusable // self._page_size)
+            known = self.tree.match(tokens[:reusable], chain.salt).length // self._page_size
+            self.tiers.prefetch(chain.of(tokens, self._page_size), known, reusable // self._page_size)
 
     def take(self, count: int) -> Ints:
         """Get `count` pages, at most `available`, evicting what was used longest ago."""
@@ -106,28 +105,28 @@ class Memory:
         """A sequence or a copy no longer uses these pages."""
         self.pool.drop(pages)
 
-    def keep(self, tokens: Ints, pages: Ints, salt: str = "", returns: bool = False) -> None:
+    def keep(self, tokens: Ints, pages: Ints, chain: Chain, returns: bool = False) -> None:
         """Make `tokens`, whose KV is in the first of `pages`, available to others of the same salt.
 
         `returns`: the sequence was retracted and will need them itself. They go to the host at once, whatever
         the rule, where that is cheaper than to compute them again.
         """
-        self.tree.insert(tokens, pages[: pages_for(len(tokens), self._page_size)], salt)
+        keys = self._insert(tokens, pages, chain)[1]
         if returns and self.tiers.below.copy_pays:
-            self.tiers.counts.swapped_pages += self._write(tokens, pages, salt)
+            self.tiers.counts.swapped_pages += self.tiers.demote(keys, pages)
         else:
-            self._write_through(tokens, pages, salt)
+            self._write_through(keys, pages)
 
     def discard(self, tokens: Ints, salt: str = "") -> None:
         """Give up what `keep` made available, where nobody uses it and nothing longer is known."""
         self.tree.discard(tokens, salt)
 
-    def repin(self, old: Node, tokens: Ints, pages: Ints, salt: str = "") -> Node:
+    def repin(self, old: Node, tokens: Ints, pages: Ints, chain: Chain) -> Node:
         """Like `keep`, and move a pin from the `old` node to that of `tokens`."""
         self.tree.unpin(old)  # first, for a pinned leaf is not continued
-        new = self.tree.insert(tokens, pages[: pages_for(len(tokens), self._page_size)], salt)
+        new, keys = self._insert(tokens, pages, chain)
         self.tree.pin(new)
-        self._write_through(tokens, pages, salt)
+        self._write_through(keys, pages)
         return new
 
     def _fit(self, match: Match, keys: Sequence[bytes], tokens: int, spare: int) -> Placement | None:
@@ -147,20 +146,17 @@ class Memory:
         yield match.length, match.pages[: pages_for(match.length, size)], keys[:whole]
         yield whole * size, match.pages[:whole], keys[:whole]
 
-    def _write_through(self, tokens: Ints, pages: Ints, salt: str) -> None:
-        if self.tiers.below.write == "through":
-            self._write(tokens, pages, salt)
+    def _insert(self, tokens: Ints, pages: Ints, chain: Chain) -> tuple[Node, Sequence[bytes]]:
+        """Give to the tree; returns where the tokens end in it, and the keys of the whole pages they fill."""
+        keys = chain.of(tokens, self._page_size) if self.tiers.enabled else ()
+        pages = pages[: pages_for(len(tokens), self._page_size)]
+        return self.tree.insert(tokens, pages, chain.salt, keys), keys
 
-    def _write(self, tokens: Ints, pages: Ints, salt: str) -> int:
-        """Copy the whole pages that `tokens` fill to the host, where it lacks them."""
-        if not self.tiers.enabled:
-            return 0
-        keys = page_keys(tokens, self._page_size, salt)
-        return self.tiers.demote(keys, pages[: len(keys)])
+    def _write_through(self, keys: Sequence[bytes], pages: Ints) -> None:
+        if self.tiers.below.write == "through":
+            self.tiers.demote(keys, pages)
 
     def _leaving(self, node: Node) -> None:
         """Save what only the device has of a leaf that is evicted."""
-        if self.tiers.enabled and self.tiers.below.write != "selective":
-            salt, tokens = path_of(node)
-            keys = page_keys(tokens, self._page_size, salt)[node.start // self._page_size :]
-            self.tiers.demote(keys, node.pages[: len(keys)])
+        if self.tiers.below.write != "selective":
+            self.tiers.demote(node.keys, node.pages)

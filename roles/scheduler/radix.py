@@ -5,6 +5,7 @@ token. A node holds the tokens [start, end) of every sequence through it, and ke
 start // P .. ceil(end / P) - 1 (P tokens per page). Where `start` lies inside a page, parent and child each
 keep a page for that index: the child's version holds the parent's tokens too, and overrides it.
 Only positions before `end` of a page mean anything: a sequence that still runs may be writing after them.
+With them it keeps the keys of the pages that end in its edge, where pages have names (`keys`).
 A leaf that ends inside a page is continued from that page on instead of getting a child, so that a sequence
 that comes back a little longer each time leaves one version of each page.
 
@@ -17,7 +18,7 @@ Pins are a preference, not a lock on memory: sequences count their pages themsel
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -33,10 +34,12 @@ _STALE_ENTRIES = 64
 class Node:
     """An edge of the tree and what hangs below it. The root has no parent, nor has a removed node."""
 
-    __slots__ = ("children", "pages", "parent", "pins", "stamp", "start", "tokens")
+    __slots__ = ("children", "keys", "pages", "parent", "pins", "stamp", "start", "tokens")
 
-    def __init__(self, start: int, tokens: Ints, pages: Ints, parent: Node | None) -> None:
-        self.start, self.tokens, self.pages, self.parent = start, tokens, pages, parent
+    def __init__(
+        self, start: int, tokens: Ints, pages: Ints, keys: Sequence[bytes], parent: Node | None
+    ) -> None:
+        self.start, self.tokens, self.pages, self.keys, self.parent = start, tokens, pages, keys, parent
         self.children: dict[int, Node] = {}
         """By the first token of the child's edge."""
         self.pins = 0
@@ -54,15 +57,8 @@ class Root(Node):
     __slots__ = ("salt",)
 
     def __init__(self, salt: str) -> None:
-        super().__init__(0, _NOTHING, _NOTHING, None)
+        super().__init__(0, _NOTHING, _NOTHING, (), None)
         self.salt = salt
-
-
-class Path(NamedTuple):
-    """A sequence in the tree: its salt and all its tokens."""
-
-    salt: str
-    tokens: Ints
 
 
 class Match(NamedTuple):
@@ -107,11 +103,11 @@ class Tree:
                 break
         return Match(at, pages[: pages_for(at, self._page_size)], node)
 
-    def insert(self, tokens: Ints, pages: Ints, salt: str = "") -> Node:
+    def insert(self, tokens: Ints, pages: Ints, salt: str = "", keys: Sequence[bytes] = ()) -> Node:
         """Make `tokens`, whose KV the `pages` hold, known; returns the node in which they end.
 
         Pages of what was known before are not taken, as the tree has its own, but for the last one where the
-        tokens go on inside of it.
+        tokens go on inside of it. `keys` name the whole pages; all sequences have them, or none.
         """
         node: Node = self._roots.get(salt) or Root(salt)
         at = 0
@@ -119,9 +115,10 @@ class Tree:
             child = node.children.get(int(tokens[at]))
             if child is None:
                 if self._continuable(node):
-                    self._continue(node, tokens, pages)
+                    self._continue(node, tokens, pages, keys)
                 else:
-                    node = self._add(node, tokens[at:].copy(), pages[at // self._page_size :].copy())
+                    first = at // self._page_size
+                    node = self._add(node, tokens[at:].copy(), pages[first:].copy(), keys[first:])
                 break
             common = _common(child.tokens, tokens[at:])
             at += common
@@ -166,10 +163,10 @@ class Tree:
             self._leaving(node)
             self._remove(node)
 
-    def _add(self, parent: Node, tokens: Ints, pages: Ints) -> Node:
+    def _add(self, parent: Node, tokens: Ints, pages: Ints, keys: Sequence[bytes]) -> Node:
         if isinstance(parent, Root):
             self._roots[parent.salt] = parent
-        node = Node(parent.end, tokens, pages, parent)
+        node = Node(parent.end, tokens, pages, keys, parent)
         parent.children[int(tokens[0])] = node
         self._pool.keep(pages)
         self._nodes += 1
@@ -178,14 +175,14 @@ class Tree:
     def _continuable(self, node: Node) -> bool:
         return _evictable(node) and node.end % self._page_size > 0
 
-    def _continue(self, leaf: Node, tokens: Ints, pages: Ints) -> None:
+    def _continue(self, leaf: Node, tokens: Ints, pages: Ints, keys: Sequence[bytes]) -> None:
         """Replace the leaf's last page, and put more tokens and pages after it."""
         whole = leaf.end - leaf.end % self._page_size
         if leaf.start < whole:
             self._split(leaf, whole - leaf.start)  # the pages before the last are evicted by themselves
-        old = leaf.pages
+        old, first = leaf.pages, leaf.start // self._page_size
         leaf.tokens = tokens[leaf.start :].copy()
-        leaf.pages = pages[leaf.start // self._page_size :].copy()
+        leaf.pages, leaf.keys = pages[first:].copy(), keys[first:]
         self._pool.keep(leaf.pages)
         self._pool.forget(old)
 
@@ -193,12 +190,19 @@ class Tree:
         """Give the first `length` tokens of the edge to a new parent; `node` and its pins stay below it."""
         middle = node.start + length
         first, last = node.start // self._page_size, pages_for(middle, self._page_size)
-        upper = Node(node.start, node.tokens[:length].copy(), node.pages[: last - first].copy(), node.parent)
+        inside = middle // self._page_size - first  # so many pages end in the upper edge
+        upper = Node(
+            node.start,
+            node.tokens[:length].copy(),
+            node.pages[: last - first].copy(),
+            node.keys[:inside],
+            node.parent,
+        )
         assert node.parent is not None
         node.parent.children[int(upper.tokens[0])] = upper
         upper.children[int(node.tokens[length])] = node
         upper.stamp = node.stamp
-        node.pages = node.pages[middle // self._page_size - first :].copy()
+        node.pages, node.keys = node.pages[inside:].copy(), node.keys[inside:]
         node.tokens, node.start, node.parent = node.tokens[length:].copy(), middle, upper
         if middle % self._page_size:
             self._pool.keep(node.pages[:1])
@@ -272,16 +276,6 @@ class Tree:
 _NOTHING = np.empty(0, np.int32)
 
 
-def path_of(node: Node) -> Path:
-    """The sequence that ends with a node of the tree."""
-    edges, at = [], node
-    while at.parent is not None:
-        edges.append(at.tokens)
-        at = at.parent
-    assert isinstance(at, Root)
-    return Path(at.salt, np.concatenate(edges[::-1]))
-
-
 def _common(edge: Ints, tokens: Ints) -> int:
     """Length of the common prefix."""
     size = min(len(edge), len(tokens))
@@ -303,6 +297,8 @@ def _check_node(node: Node, page_size: int, pins: int) -> None:
         raise AssertionError(f"{where} has an empty edge")
     if len(node.pages) != pages_for(node.end, page_size) - node.start // page_size:
         raise AssertionError(f"{where} has {len(node.pages)} pages")
+    if len(node.keys) not in (0, node.end // page_size - node.start // page_size):
+        raise AssertionError(f"{where} has {len(node.keys)} keys")
     if len(np.unique(node.pages)) != len(node.pages):
         raise AssertionError(f"{where} has a page twice: {node.pages.tolist()}")
     if node.pins != pins:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stretto.roles import messages as m
+from stretto.roles.scheduler.keys import Chain
 from stretto.roles.scheduler.pages import Ints
 from stretto.roles.scheduler.radix import Node
 
@@ -83,10 +84,13 @@ class Sequence:
     """How often it was put back for want of pages."""
     keys: list[int] = field(default_factory=list)
     """Of its prompt's prefixes, see `prefixes.keys_of`; empty where it shares none."""
+    chain: Chain = field(init=False)
+    """The keys of its pages, for what lies below the device."""
     mark: int = field(init=False)
     """Tokens it had at the last loss of the device, or when it came."""
 
     def __post_init__(self) -> None:
+        self.chain = Chain(self.request.cache_salt)
         self.mark = len(self.state.tokens) if isinstance(self.state, Waiting) else 0
 
     @property

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stretto.roles.scheduler.keys import LastKeys, page_keys, split_keys
+from stretto.roles.scheduler.keys import Chain, page_keys, split_keys
 
 
 def array(*values: int) -> np.ndarray:
@@ -37,8 +37,11 @@ def test_keys_come_out_of_a_buffer_as_they_went_in() -> None:
     assert split_keys(b"".join(keys)) == keys
 
 
-def test_the_last_sequence_is_not_hashed_again() -> None:
-    last, tokens = LastKeys(2), array(1, 2, 3, 4)
-    assert last(tokens, "") is last(tokens, "")
-    assert last(tokens, "a") == page_keys(tokens, 2, "a")
-    assert last(tokens.copy(), "") == page_keys(tokens, 2, "")
+def test_a_sequence_that_grew_goes_on_with_the_keys_it_has() -> None:
+    chain, tokens = Chain("a"), array(1, 2, 3, 4, 5, 6, 7)
+    first = chain.of(tokens[:5], 2)
+    assert first == page_keys(tokens[:5], 2, "a")
+    grown = chain.of(tokens, 2)
+    assert grown == page_keys(tokens, 2, "a")
+    assert grown[0] is first[0]
+    assert chain.of(tokens[:3], 2) == grown[:1]

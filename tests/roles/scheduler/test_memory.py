@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.roles.scheduler.below import NOTHING_BELOW, Below
+from stretto.roles.scheduler.keys import Chain
 from stretto.roles.scheduler.limits import Limits
 from stretto.roles.scheduler.memory import Memory, Placement
 from stretto.roles.scheduler.pages import Ints
@@ -19,7 +20,7 @@ def array(values: list[int] | range) -> Ints:
 
 
 def find(memory: Memory, tokens: Ints, spare: int) -> Placement | None:
-    return memory.place(tokens, len(tokens) - 1, spare)
+    return memory.place(tokens, len(tokens) - 1, spare, Chain())
 
 
 def leave(memory: Memory, tokens: Ints) -> None:
@@ -28,7 +29,7 @@ def leave(memory: Memory, tokens: Ints) -> None:
     assert placement is not None
     pages = memory.occupy(placement)
     memory.release(placement.source)
-    memory.keep(tokens, pages)
+    memory.keep(tokens, pages, Chain())
     memory.release(pages)
     memory.tree.unpin(placement.node)
 
@@ -126,7 +127,7 @@ def test_where_pages_from_the_host_do_not_fit_nothing_does() -> None:
 def test_no_more_is_reused_than_may_be() -> None:
     kv = memory(pages=8)
     leave(kv, array(range(10)))
-    placement = kv.place(array(range(10)), reusable=5, spare=0)
+    placement = kv.place(array(range(10)), reusable=5, spare=0, chain=Chain())
     assert placement is not None
     assert placement.length == 5
     assert (placement.shared.tolist(), placement.source.tolist()) == ([0], [1])

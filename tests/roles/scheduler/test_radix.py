@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stretto.roles.scheduler.keys import page_keys
 from stretto.roles.scheduler.pages import Ints, Pool
 from stretto.roles.scheduler.radix import Match, Tree
 
@@ -258,3 +259,17 @@ def test_each_salt_has_a_tree_of_its_own_which_goes_with_its_last_leaf() -> None
     assert forest.tree.evict()
     assert not forest.tree._roots
     forest.check()
+
+
+def test_each_edge_keeps_the_keys_of_the_pages_that_end_in_it() -> None:
+    forest = Forest()
+    left = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    for tokens in (left, [1, 2, 3, 4, 5, 6, 10, 11], [*left, 12, 13, 14]):
+        pages = forest.pool.take(-(-len(tokens) // 4))
+        keys = page_keys(array(tokens), 4, "")
+        forest.tree.insert(array(tokens), pages, "", keys)
+        forest.pool.drop(pages)
+    forest.check()
+    kept = sorted((node.start, node.end, node.keys) for node in forest.tree)
+    other = page_keys(array([1, 2, 3, 4, 5, 6, 10, 11]), 4, "")
+    assert kept == sorted([(0, 6, keys[:1]), (6, 8, keys[1:2]), (6, 8, other[1:]), (8, 12, keys[2:])])
