@@ -17,7 +17,7 @@ from stretto.roles.gateway.readers import Readers
 from stretto.roles.gateway.server import HttpServer
 from stretto.roles.gateway.sessions import Sessions
 from stretto.roles.gateway.websocket import Session
-from stretto.roles.gateway.wires import ZmqWires
+from stretto.roles.gateway.wires import HIGH_WATER, ZmqWires
 from stretto.roles.metrics import Meter
 from stretto.roles.trace import Probe, span
 from stretto.shm.board import State
@@ -45,6 +45,7 @@ class Gateway(Role):
             [ctx.endpoint("tokenizer", i) for i in range(config.tokenizers)],
             [ctx.endpoint("detokenizer", i) for i in range(config.detokenizers)],
             lambda message: self.door.on_message(message),
+            max(HIGH_WATER, config.max_queued_requests + config.max_seqs),  # who may queue finds room
         )
         self.door = Door(
             ctx.index,

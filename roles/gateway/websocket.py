@@ -63,6 +63,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -86,6 +87,8 @@ from stretto.roles.metrics import Meter
 
 GOODBYE, LOST, RESTART = 1000, 1006, 1012
 """Codes that a socket is closed with (RFC 6455, section 7.4)."""
+STREAMS_PER_TURN = 64
+"""That speak on one socket before others get their turn."""
 
 
 def routes(parts: Parts) -> list[BaseRoute]:
@@ -180,23 +183,29 @@ class Session:
                 await self._send({"type": "websocket.close", "code": RESTART, "reason": "service restart"})
 
     async def _read(self, receive: http.Receive) -> int:
-        """Obey until the socket closes; the code it is closed with."""
+        """Obey until the socket closes; the code it is closed with.
+
+        What came in one piece may be hundreds of frames: other sockets get their turn after each.
+        """
         while (message := await receive())["type"] != "websocket.disconnect":
             try:
                 self._obey(message.get("text"))
             except Objection as objection:
                 await self._put(frames.error(objection.id, objection.fault))
+            await asyncio.sleep(0)
         return int(message.get("code", LOST))
 
     async def _write(self) -> None:
         with contextlib.suppress(HungUp):
-            while True:
+            for turn in itertools.count(1):
                 stream = await self._inbox.get()
                 if call := self._by_stream.get(stream):
                     for frame in self._frames(call):
                         await self._put(frame)
                 if self._retiring:
                     await self._close_if_free()
+                if turn % STREAMS_PER_TURN == 0:
+                    await asyncio.sleep(0)  # nothing above waits while there is something to say
 
     async def _put(self, frame: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the client is gone, as `receive` is about to say

@@ -18,7 +18,7 @@ import zmq
 from stretto.roles import messages as m
 
 HIGH_WATER = 1000
-"""Messages that may wait for one tokenizer, on this side of the socket."""
+"""Messages that may wait for one tokenizer, on this side of the socket, where the queue's limit is not more."""
 BURST = 256
 """Messages read before the loop gets to do something else."""
 RETRY_SECONDS = 0.05
@@ -37,7 +37,10 @@ class ZmqWires:
         tokenizers: list[str],
         detokenizers: list[str],
         on_message: Callable[[m.ToGateway], None],
+        high_water: int = HIGH_WATER,
     ) -> None:
+        """`high_water`: messages that may wait for one peer before `offer` refuses."""
+        self._high_water = high_water
         self._on_message = on_message
         self._loop = asyncio.get_running_loop()
         self._context = zmq.Context()
@@ -55,7 +58,7 @@ class ZmqWires:
 
     def _connect(self, address: str) -> zmq.Socket[bytes]:
         socket = self._context.socket(zmq.PUSH)
-        socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
+        socket.setsockopt(zmq.SNDHWM, self._high_water)
         socket.connect(address)
         return socket
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from stretto.roles import messages as m
-from stretto.roles.gateway import websocket
+from stretto.roles.gateway import http, websocket
+from stretto.roles.gateway.door import Door
 from stretto.roles.gateway.intake import Intake
 from stretto.roles.gateway.sessions import Sessions
 from stretto.roles.metrics import Meter
@@ -333,3 +334,29 @@ def test_a_frame_over_the_limit_closes_the_socket(build: Callable[..., House]) -
         connection.close_timeout = 0
         with pytest.raises(Exception, match="1009"):
             connection.recv(PATIENCE)
+
+
+def test_frames_that_came_in_one_piece_leave_the_others_their_turn() -> None:
+    """`receive` never has to wait, and nor does `send`."""
+    messages = [{"type": "websocket.receive", "text": '{"type": "cancel", "id": "x"}'}] * 100
+    messages.append({"type": "websocket.disconnect", "code": 1000})
+    turns = 0
+
+    async def receive() -> http.Message:
+        return messages.pop(0)
+
+    async def send(message: http.Message) -> None:
+        raise AssertionError("nothing is to be said")
+
+    async def others() -> None:
+        nonlocal turns
+        while messages:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        session = websocket.Session(cast(Door, None), cast(Intake, None), send)
+        await asyncio.gather(session.run(receive), others())
+
+    asyncio.run(main())
+    assert turns >= 100

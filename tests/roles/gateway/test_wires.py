@@ -15,7 +15,7 @@ import zmq.asyncio
 
 from stretto.roles import messages as m
 from stretto.roles.gateway import wires
-from stretto.roles.gateway.wires import ZmqWires
+from stretto.roles.gateway.wires import HIGH_WATER, ZmqWires
 
 SUBMIT = m.Submit(uid=1, gateway=0, arrived=0.0, params=m.SamplingParams(), prompt="Hi")
 EVENTS = m.Events([m.Event(1, 0, "a")])
@@ -32,8 +32,8 @@ class Peer:
         self.heard: asyncio.Queue[m.ToGateway] = asyncio.Queue()
         self.context = zmq.asyncio.Context()
 
-    def wires(self) -> ZmqWires:
-        return ZmqWires(self.gateway, [self.tokenizer], [self.detokenizer], self.heard.put_nowait)
+    def wires(self, high_water: int = HIGH_WATER) -> ZmqWires:
+        return ZmqWires(self.gateway, [self.tokenizer], [self.detokenizer], self.heard.put_nowait, high_water)
 
     def pull(self) -> zmq.asyncio.Socket:
         socket = self.context.socket(zmq.PULL)
@@ -127,14 +127,14 @@ def test_what_is_sent_before_the_tokenizer_is_there_reaches_it(run: Any) -> None
     run(body)
 
 
-def test_a_full_socket_refuses_submits_and_keeps_cancels(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wires, "HIGH_WATER", 2)
-
+@pytest.mark.parametrize("room", [2, 1500])
+def test_a_full_socket_refuses_submits_and_keeps_cancels(run: Any, room: int) -> None:
     async def body(peer: Peer) -> None:
-        ends = peer.wires()
+        ends = peer.wires(room)
         taken = 0
         while ends.offer(0, SUBMIT):
             taken += 1
+        assert taken == room
         for uid in (1, 2, 3):
             ends.post(0, m.Cancel(uid))
         pull = peer.pull()
