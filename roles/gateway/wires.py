@@ -18,7 +18,7 @@ import zmq
 from stretto.roles import messages as m
 
 HIGH_WATER = 1000
-"""Messages that may wait for one tokenizer, on this side of the socket, where the queue's limit is not more."""
+"""Messages that may wait for one peer on this side of the socket, unless the queue may hold more."""
 BURST = 256
 """Messages read before the loop gets to do something else."""
 RETRY_SECONDS = 0.05
