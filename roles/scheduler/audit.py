@@ -7,12 +7,15 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from stretto.roles.scheduler.limits import pages_for
+from stretto.roles.scheduler.limits import Limits, pages_for
 from stretto.roles.scheduler.memory import Memory
+from stretto.roles.scheduler.pages import Ints
 from stretto.roles.scheduler.searches import Searches
 from stretto.roles.scheduler.sequence import Decode, Gone, Prefill, Retiring, Sequence, Waiting
 from stretto.roles.scheduler.step import Flight
 from stretto.roles.scheduler.table import Table
+
+_NONE = np.empty(0, np.int32)
 
 
 def require(condition: object, message: str) -> None:
@@ -25,7 +28,7 @@ def check_memory(memory: Memory, table: Table, holders: dict[int, Sequence], fli
     """Page and pin counts equal their owners, counted from scratch."""
     used = np.zeros(memory.pool.total, np.int32)
     for slot, sequence in holders.items():
-        pages = table.pages_of(slot)
+        pages = _held(table, slot, sequence)
         require(len(np.unique(pages)) == len(pages), f"request {sequence.uid} has a page twice: {pages}")
         used[pages] += 1
     for flight in flights:
@@ -36,14 +39,21 @@ def check_memory(memory: Memory, table: Table, holders: dict[int, Sequence], fli
     memory.tiers.check()
 
 
-def check_writers(table: Table, holders: dict[int, Sequence], page_size: int) -> None:
-    """A page that a sequence has yet to write belongs to it alone, and no position lacks a page."""
-    users = Counter(page for slot in holders for page in table.pages_of(slot).tolist())
+def check_writers(table: Table, holders: dict[int, Sequence], limits: Limits) -> None:
+    """A page that a sequence has yet to write belongs to it alone, and no position lacks a page but those
+    that windows have left.
+    """
+    users = Counter(page for slot, own in holders.items() for page in _held(table, slot, own).tolist())
+    size, groups = limits.page_size, len(limits.windows)
     for slot, sequence in holders.items():
-        pages, length = table.pages_of(slot), int(table.length[slot])
-        require(pages_for(length, page_size) <= len(pages), f"request {sequence.uid} lacks pages")
-        shared = [page for page in pages[length // page_size :].tolist() if users[page] > 1]
+        pages, length = table.pages_of(slot).reshape(-1, groups), int(table.length[slot])
+        require(pages_for(length, size) <= len(pages), f"request {sequence.uid} lacks pages")
+        shared = [page for page in pages[length // size :].ravel().tolist() if users[page] > 1]
         require(not shared, f"request {sequence.uid} writes to pages of others: {shared}")
+        for group, window in enumerate(limits.windows):
+            first = max(length - window + 1, 0) // size if window else 0
+            lost = np.flatnonzero(pages[first:, group] < 0)
+            require(not len(lost), f"request {sequence.uid} lacks the pages {first + lost} of group {group}")
 
 
 def check_slots(
@@ -122,6 +132,13 @@ def check_retiring(
     number = sum(map(len, retiring.values()))
     found = sum(isinstance(sequence.state, Retiring) for sequence in holders.values())
     require(number == found, f"{found} sequences retire, {number} are on record")
+
+
+def _held(table: Table, slot: int, sequence: Sequence) -> Ints:
+    """Pages of a sequence, those put by among them."""
+    stash = sequence.state.stash if isinstance(sequence.state, Prefill) else _NONE
+    pages = np.concatenate([table.pages_of(slot), stash])
+    return pages[pages >= 0]
 
 
 def _node(sequence: Sequence) -> object | None:

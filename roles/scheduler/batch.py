@@ -15,6 +15,7 @@ from stretto.roles.scheduler.ratio import NewTokenRatio, expected_tokens
 from stretto.roles.scheduler.sequence import Decode, Gone, Prefill, Retiring, Sequence, Waiting
 from stretto.roles.scheduler.step import Draft, Flight
 from stretto.roles.scheduler.table import Slots, Table
+from stretto.roles.scheduler.windows import Windows
 
 
 class Batch:
@@ -35,6 +36,7 @@ class Batch:
         self.holders: dict[int, Sequence] = {}
         """By slot: sequences in Prefill, Decode or Retiring."""
         self._limits, self._put_back = limits, put_back
+        self._windows, self._groups = limits.make_windows(), len(limits.windows)
         self._free_slots = list(range(limits.max_seqs - 1, -1, -1))
         self._prefills: dict[int, Sequence] = {}
         """By slot, in order of admission."""
@@ -69,6 +71,8 @@ class Batch:
         """Share what the step computed, let go of what waited for it."""
         for source in flight.held:
             self.memory.release(source)
+        for sequence, pages in flight.returned:
+            self._put_by(sequence, pages)
         for sequence, goal in flight.prefilled:
             self._publish(sequence, goal)
         for sequence in self._retiring.pop(flight.number, ()):
@@ -94,7 +98,10 @@ class Batch:
             return 0
         ratio, size = self.ratio.value, self._limits.page_size
         goal = tokens + int(expected_tokens(np.array(sequence.limit - tokens), ratio))
-        return self.table.growth(ratio) + pages_for(goal + others, size) - pages_for(tokens, size)
+        has, wants = pages_for(tokens, size), pages_for(goal + others, size)
+        if self._windows is not None:
+            return self.table.growth(ratio) + self._windows.lacking(np.array(has), np.array(wants))
+        return self.table.growth(ratio) + wants - has
 
     def known(self, sequence: Sequence) -> int:
         """Tokens of a waiting sequence that the prefix tree has."""
@@ -127,8 +134,12 @@ class Batch:
         assert isinstance(sequence.state, Waiting)
         tokens, slot = sequence.state.tokens, self._free_slots.pop()
         pages = self.memory.occupy(placement)
-        self.table.occupy(slot, sequence, tokens, placement.length, pages)
         sequence.state = Prefill(slot, placement.node, len(tokens))
+        if self._windows is not None:
+            first = len(placement.shared) + len(placement.source)
+            sequence.state.shared, sequence.state.stash = len(placement.shared), pages[first:]
+            pages = pages[:first]
+        self.table.occupy(slot, sequence, tokens, placement.length, pages)
         self.holders[slot] = self._prefills[slot] = sequence
         draft.admit(slot, sequence, tokens, placement, pages)
         self._plan_chunk(sequence, draft)
@@ -137,16 +148,18 @@ class Batch:
 
     def _plan_decodes(self, draft: Draft) -> None:
         slots, full = self._due(draft.budget)
-        while len(full) > self.memory.available and self._retract():
+        while len(full) * self._groups > self.memory.available and self._retract():
             slots, full = self._due(draft.budget)
         if len(full):
-            served, stalled = np.split(full, [self.memory.available])
+            served, stalled = np.split(full, [self.memory.available // self._groups])
             slots = slots[~np.isin(slots, stalled)]
             self._grow(served, draft)
         if len(slots):
             draft.decode(slots)
             self.table.length[slots] += 1
             self.table.last_step[slots] = draft.number
+            if self._windows is not None:
+                self._slide(self._windows, slots, draft)
 
     def _due(self, budget: int) -> tuple[Slots, Slots]:
         """Slots to decode, in order of rank, and those among them that need a page."""
@@ -157,22 +170,60 @@ class Batch:
 
     def _grow(self, slots: Slots, draft: Draft) -> None:
         if len(slots):
-            pages = self.memory.take(len(slots))
+            pages = self.memory.take(len(slots) * self._groups)
             self.table.append_pages(slots, pages)
-            draft.grow(slots, pages)
+            draft.grow(slots if self._groups == 1 else slots.repeat(self._groups), pages)
+
+    # Where layers have windows, a prompt gets its pages chunk by chunk, from those that were put by when it
+    # was admitted: the pages that its windows leave come back, so that there are always enough.
+
+    def _extend(self, state: Prefill, end: int, draft: Draft) -> None:
+        """Pages for the tokens up to `end`."""
+        blocks = pages_for(end, self._limits.page_size) - int(self.table.count[state.slot])
+        pages, state.stash = np.split(state.stash, [blocks * self._groups])
+        self.table.extend(state.slot, pages)
+        draft.grow(np.full(len(pages), state.slot), pages)
+
+    def _drop_stash(self, state: Prefill) -> None:
+        if len(state.stash):
+            self.memory.release(state.stash)
+            state.stash = state.stash[:0]
+
+    def _slide(self, windows: Windows, slots: Slots, draft: Draft) -> None:
+        """Let go, after this step, of the pages that no later one looks at."""
+        first = windows.kept_from(self.table.length[slots])
+        for row in np.flatnonzero((first > self.table.left[slots]).any(axis=1)).tolist():
+            sequence = self.holders[int(slots[row])]
+            shared = sequence.state.shared if isinstance(sequence.state, Prefill) else 0
+            pages, own = self.table.leave(int(slots[row]), first[row], shared)
+            draft.leave(sequence, pages, own if isinstance(sequence.state, Prefill) else 0)
+
+    def _put_by(self, sequence: Sequence, pages: int) -> None:
+        """A prompt under way gets pages for those that its windows have left, as far as it needs any."""
+        state = sequence.state
+        if isinstance(state, Prefill):
+            missing = pages_for(state.goal, self._limits.page_size) - int(self.table.count[state.slot])
+            wanted = max(0, min(pages, missing * self._groups - len(state.stash)))
+            state.stash = np.concatenate([state.stash, self.memory.take(wanted)])
 
     def _plan_chunk(self, sequence: Sequence, draft: Draft) -> None:
         state, table = sequence.state, self.table
         assert isinstance(state, Prefill)
         start = int(table.length[state.slot])
         end = min(start + draft.budget, state.goal)
+        if self._windows is not None:
+            end = min(end, start + self._windows.chunk)
+            self._extend(state, end, draft)
         draft.chunk(state.slot, table.history[state.slot, start:end])
         if sequence.unscored and start + 1 < sequence.prompt_tokens:
             label = int(table.history[state.slot, end]) if end < sequence.prompt_tokens else -1
             draft.score_chunk(sequence, start + 1, label)
         table.length[state.slot] = end
         table.last_step[state.slot] = draft.number
+        if self._windows is not None:
+            self._slide(self._windows, np.array([state.slot]), draft)
         if end == state.goal:
+            self._drop_stash(state)
             draft.last_chunk(sequence, end, samples=end < sequence.limit)
             sequence.state = Decode(state.slot, state.node)
             del self._prefills[state.slot]
@@ -250,7 +301,7 @@ class Batch:
         state, table = sequence.state, self.table
         assert isinstance(state, Prefill | Decode)
         computed = table.pages_of(state.slot)[
-            : pages_for(int(table.length[state.slot]), self._limits.page_size)
+            : pages_for(int(table.length[state.slot]), self._limits.page_size) * self._groups
         ]
         lost = self.memory.pool.alone(computed)
         return -int(table.priority[state.slot]), sequence.retractions, lost, -sequence.age
@@ -258,6 +309,8 @@ class Batch:
     def _retire(self, sequence: Sequence, state: Prefill | Decode, retracted: bool) -> None:
         """Plan nothing more for a sequence; release it when its last step has landed."""
         self._prefills.pop(state.slot, None)
+        if isinstance(state, Prefill):
+            self._drop_stash(state)
         self._set_decoding(state.slot, False)
         self.table.live[state.slot] = retracted
         sequence.state = Retiring(state.slot, state.node, retracted)
@@ -301,5 +354,5 @@ class Batch:
         """Verify the batch's invariants; raises AssertionError."""
         audit.check_slots(self.table, self.holders, self._free_slots, self._prefills)
         audit.check_retiring(self._retiring, self.table, self.holders, self.flights)
-        audit.check_writers(self.table, self.holders, self._limits.page_size)
+        audit.check_writers(self.table, self.holders, self._limits)
         audit.check_memory(self.memory, self.table, self.holders, self.flights)

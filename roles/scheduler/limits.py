@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Literal
 
 from stretto.roles import messages as m
 from stretto.roles.scheduler.below import NOTHING_BELOW, Below
+from stretto.roles.scheduler.windows import Windows
 
 SchedulePolicy = Literal["prefix", "fcfs", "priority"]
 
@@ -40,6 +42,19 @@ class Limits:
     shared_tokens: int = 64
     """A request waits for another to compute this much of its prompt. SGLang's threshold is 32; so few tokens
     cost a GPU nothing that is busy reading its weights, and the wait is up to two steps."""
+    windows: tuple[int, ...] = (0,)
+    """Of each group of the model's layers, how many positions they look back on, 0: all."""
+
+    def make_windows(self) -> Windows | None:
+        """What the groups of layers need; None for the one that needs all of the past."""
+        if self.windows == (0,):
+            return None
+        return Windows(self.windows, self.page_size, self.max_batched_tokens)
+
+    def pages_of(self, tokens: int) -> int:
+        """Pages that a sequence of so many tokens needs at most at once."""
+        windows, blocks = self.make_windows(), pages_for(tokens, self.page_size)
+        return blocks if windows is None else windows.most(blocks)
 
     @property
     def grain(self) -> int:
@@ -53,7 +68,12 @@ class Limits:
     @property
     def longest(self) -> int:
         """Tokens the longest possible sequence has: it fits the context and, alone, the pool."""
-        return min(self.max_model_len, self.pages * self.page_size)
+        if self.windows == (0,):
+            return min(self.max_model_len, self.pages * self.page_size)
+        windows, blocks = self.make_windows(), range(pages_for(self.max_model_len, self.page_size) + 1)
+        assert windows is not None
+        fits = bisect_right(blocks, self.pages, key=windows.most) - 1
+        return min(self.max_model_len, fits * self.page_size)
 
     def end_of(self, prompt_tokens: int, max_tokens: int | None) -> int:
         """Length, prompt included, at which a request ends if nothing stops it before."""
@@ -70,7 +90,7 @@ class Limits:
                 param="prompt" if max_tokens is None else "max_tokens",
                 code="context_length_exceeded",
             )
-        pages = pages_for(tokens, self.page_size)
+        pages = self.pages_of(tokens)
         if pages > self.pages:
             return m.Fault(
                 400,

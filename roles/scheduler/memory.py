@@ -14,6 +14,7 @@ from stretto.roles.scheduler.limits import Limits, pages_for
 from stretto.roles.scheduler.pages import Ints, Pool
 from stretto.roles.scheduler.radix import Match, Node, Tree
 from stretto.roles.scheduler.tiers import Tiers
+from stretto.roles.scheduler.windows import Windows
 
 
 class Placement(NamedTuple):
@@ -22,10 +23,12 @@ class Placement(NamedTuple):
     length: int
     """Tokens whose KV is reused."""
     shared: Ints
-    """Cached pages that these tokens fill."""
+    """Cached pages that these tokens fill; there are none where no layer looks at them any more."""
     source: Ints
-    """The cached page that they fill in part, to be copied; empty when there is none."""
+    """The cached page that they fill in part, one of each group of layers, to be copied; empty when there is
+    none."""
     fresh: int
+    """Pages it gets: those it lacks, or as many as it needs at once where it gives pages back on its way."""
     node: Node
     keys: Sequence[bytes] = ()
     """Of the whole pages that are reused: first those of `shared`, then those that come from the host, which
@@ -36,8 +39,10 @@ class Memory:
     """`pool`, `tree` and `tiers` may be read; change them through this class only."""
 
     def __init__(self, limits: Limits) -> None:
-        self.pool = Pool(limits.pages)
-        self.tree = Tree(self.pool, limits.page_size, self._leaving)
+        self._windows = limits.make_windows()
+        self._groups = 1 if self._windows is None else self._windows.groups
+        self.pool = Pool(limits.pages, holes=self._windows is not None)
+        self.tree = Tree(self.pool, limits.page_size, self._leaving, self._windows)
         self.tiers = Tiers(limits.below)
         self.evicted_pages = 0
         """Cached pages given up for want of free ones; whoever counts them sets it to 0."""
@@ -55,6 +60,8 @@ class Memory:
         where the copy would not fit: without it the sequence needs no more pages than it has tokens for.
         """
         match = self.tree.match(tokens[:reusable], chain.salt)
+        if self._windows is not None:
+            return self._fit_windows(self._windows, match, len(tokens), spare)
         whole, end = match.length // self._page_size, reusable // self._page_size
         if not (self.tiers.enabled and end):
             return self._fit(match, (), len(tokens), spare)
@@ -129,6 +136,16 @@ class Memory:
         self._write_through(keys, pages)
         return new
 
+    def hurry(self) -> None:
+        """Begin to save what would be lost with the memory, for the server stops: what was used last first.
+
+        Under write-back that includes what only the device has.
+        """
+        if self.tiers.below.write == "back":
+            for node in sorted(self.tree, key=lambda node: (node.stamp, -node.start)):
+                self.tiers.demote(node.keys, node.pages)
+        self.tiers.hurry()
+
     def _fit(self, match: Match, keys: Sequence[bytes], tokens: int, spare: int) -> Placement | None:
         """The best way to start so many tokens that leaves `spare` pages; `keys` as in `Placement`."""
         total, whole = pages_for(tokens, self._page_size), match.length // self._page_size
@@ -137,6 +154,22 @@ class Memory:
             if total - shared + self.pool.idle(held) + spare <= self.available:
                 return Placement(length, held[:shared], held[shared:], total - shared, match.node, used)
         return None
+
+    def _fit_windows(self, windows: Windows, match: Match, tokens: int, spare: int) -> Placement | None:
+        """The same where layers have windows: with a page copied, without, and with nothing reused, for
+        pages that are shared do not spare those that are needed at once.
+        """
+        total = pages_for(tokens, self._page_size)
+        for length in (match.length, windows.usable(match.pages, match.length, whole=True), 0):
+            blocks = length // self._page_size
+            pages = windows.trim(match.pages[: self._count(length)], length)
+            fresh, whole = windows.most(total - blocks), blocks * self._groups
+            if fresh + self.pool.idle(pages) + spare <= self.available:
+                return Placement(length, pages[:whole], pages[whole:], fresh, match.node)
+        return None
+
+    def _count(self, tokens: int) -> int:
+        return pages_for(tokens, self._page_size) * self._groups
 
     def _ways(self, match: Match, keys: Sequence[bytes]) -> Iterator[tuple[int, Ints, Sequence[bytes]]]:
         """(tokens reused, pages they have, keys): with pages from the host, with a page copied, without."""
@@ -149,7 +182,7 @@ class Memory:
     def _insert(self, tokens: Ints, pages: Ints, chain: Chain) -> tuple[Node, Sequence[bytes]]:
         """Give to the tree; returns where the tokens end in it, and the keys of the whole pages they fill."""
         keys = chain.of(tokens, self._page_size) if self.tiers.enabled else ()
-        pages = pages[: pages_for(len(tokens), self._page_size)]
+        pages = pages[: self._count(len(tokens))]
         return self.tree.insert(tokens, pages, chain.salt, keys), keys
 
     def _write_through(self, keys: Sequence[bytes], pages: Ints) -> None:

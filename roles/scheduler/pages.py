@@ -2,7 +2,8 @@
 
 A page is *used* by running sequences and by copies in flight, *kept* by nodes of the prefix tree. It is
 free when nobody does either, *cached* when only the tree keeps it, *owned* when something uses it; so
-free + cached + owned = total. Arguments named `pages` are int arrays without repetition.
+free + cached + owned = total. Arguments named `pages` are int arrays without repetition; in a pool with
+`holes` they may have entries NO_PAGE, which stand for nothing.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int32]
+NO_PAGE = -1
 
 
 class Pool:
     """`total` pages, numbered from 0. `free` and `cached` are counts."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, holes: bool = False) -> None:
         self.total = total
+        self._holes = holes
         self.free = total
         self.cached = 0
         self._used = np.zeros(total, np.int32)
@@ -41,19 +44,23 @@ class Pool:
 
     def use(self, pages: Ints) -> None:
         """One more user for pages that are cached or in use."""
+        pages = self._there(pages)
         self.cached -= self.idle(pages)
         self._used[pages] += 1
 
     def idle(self, pages: Ints) -> int:
         """How many of these, none of them free, only the tree keeps."""
+        pages = self._there(pages)
         return len(pages) - int(np.count_nonzero(self._used[pages]))
 
     def alone(self, pages: Ints) -> int:
         """How many of these have one user only."""
+        pages = self._there(pages)
         return int(np.count_nonzero(self._used[pages] == 1))
 
     def drop(self, pages: Ints) -> None:
         """One user less."""
+        pages = self._there(pages)
         self._used[pages] -= 1
         unused = pages[self._used[pages] == 0]
         gone = unused[self._kept[unused] == 0]
@@ -62,15 +69,19 @@ class Pool:
 
     def keep(self, pages: Ints) -> None:
         """One more tree node for pages that are cached or in use."""
-        self._kept[pages] += 1
+        self._kept[self._there(pages)] += 1
 
     def forget(self, pages: Ints) -> None:
         """One tree node less."""
+        pages = self._there(pages)
         self._kept[pages] -= 1
         unkept = pages[self._kept[pages] == 0]
         gone = unkept[self._used[unkept] == 0]
         self.cached -= len(gone)
         self._push(gone)
+
+    def _there(self, pages: Ints) -> Ints:
+        return pages[pages >= 0] if self._holes else pages
 
     def _push(self, pages: Ints) -> None:
         self._stack[self.free : self.free + len(pages)] = pages

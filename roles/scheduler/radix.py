@@ -9,6 +9,9 @@ With them it keeps the keys of the pages that end in its edge, where pages have 
 A leaf that ends inside a page is continued from that page on instead of getting a child, so that a sequence
 that comes back a little longer each time leaves one version of each page.
 
+Where a model's layers have windows (`windows`), there is a page of each group of layers for each index, or
+there is none: the tree takes what a sequence still has, and what it lacked itself so far.
+
 Each salt has a root of its own, so that nothing of one is found through another.
 
 Eviction takes the leaf that was used longest ago. A pin protects a node, and with it the way to the root.
@@ -26,6 +29,7 @@ import numpy as np
 
 from stretto.roles.scheduler.limits import pages_for
 from stretto.roles.scheduler.pages import Ints, Pool
+from stretto.roles.scheduler.windows import Windows
 
 _STALE_ENTRIES = 64
 """Stale entries the eviction heap may hold before it is rebuilt, beyond one per node."""
@@ -76,9 +80,14 @@ class Tree:
     """
 
     def __init__(
-        self, pool: Pool, page_size: int, leaving: Callable[[Node], None] = lambda node: None
+        self,
+        pool: Pool,
+        page_size: int,
+        leaving: Callable[[Node], None] = lambda node: None,
+        windows: Windows | None = None,
     ) -> None:
         self._pool, self._page_size, self._leaving = pool, page_size, leaving
+        self._windows, self._groups = windows, 1 if windows is None else windows.groups
         self._roots: dict[str, Root] = {}
         """By salt: those that have children."""
         self._nodes = 0
@@ -91,17 +100,21 @@ class Tree:
 
     def match(self, tokens: Ints, salt: str = "") -> Match:
         """Look up `tokens`; changes nothing. The pages stay right until the next eviction."""
-        pages = np.empty(pages_for(len(tokens), self._page_size), np.int32)
+        pages = np.empty(self._count(len(tokens)), np.int32)
         node: Node = self._roots.get(salt) or Root(salt)
         at = 0
         while at < len(tokens) and (child := node.children.get(int(tokens[at]))) is not None:
             common = _common(child.tokens, tokens[at:])
-            first, last = at // self._page_size, pages_for(at + common, self._page_size)
+            first, last = self._index(at), self._count(at + common)
             pages[first:last] = child.pages[: last - first]
             node, at = child, at + common
             if common < len(child.tokens):
                 break
-        return Match(at, pages[: pages_for(at, self._page_size)], node)
+        if self._windows is not None:
+            at = self._windows.usable(pages[: self._count(at)], at)
+            while node.parent is not None and node.start >= at:
+                node = node.parent
+        return Match(at, pages[: self._count(at)], node)
 
     def insert(self, tokens: Ints, pages: Ints, salt: str = "", keys: Sequence[bytes] = ()) -> Node:
         """Make `tokens`, whose KV the `pages` hold, known; returns the node in which they end.
@@ -114,13 +127,16 @@ class Tree:
         while at < len(tokens):
             child = node.children.get(int(tokens[at]))
             if child is None:
-                if self._continuable(node):
+                if self._continuable(node) and self._whole(node, pages):
                     self._continue(node, tokens, pages, keys)
                 else:
                     first = at // self._page_size
-                    node = self._add(node, tokens[at:].copy(), pages[first:].copy(), keys[first:])
+                    held = pages[first * self._groups :].copy()
+                    node = self._add(node, tokens[at:].copy(), held, keys[first:])
                 break
             common = _common(child.tokens, tokens[at:])
+            if self._windows is not None:
+                self._fill(child, pages, at + common)
             at += common
             inside = common < len(child.tokens) and at < len(tokens)
             node = self._split(child, common) if inside else child
@@ -175,6 +191,27 @@ class Tree:
     def _continuable(self, node: Node) -> bool:
         return _evictable(node) and node.end % self._page_size > 0
 
+    def _whole(self, leaf: Node, pages: Ints) -> bool:
+        """Whether there is a page in place of the leaf's last."""
+        at = self._index(leaf.end)
+        return self._windows is None or bool((pages[at : at + self._groups] >= 0).all())
+
+    def _fill(self, node: Node, pages: Ints, end: int) -> None:
+        """Take pages that the node lacks from a sequence that has its first tokens, up to `end`."""
+        last = self._count(end) if end == node.end else self._index(end)
+        own, theirs = node.pages[: last - self._index(node.start)], pages[self._index(node.start) : last]
+        missing = (own < 0) & (theirs >= 0)
+        own[missing] = theirs[missing]
+        self._pool.keep(own[missing])
+
+    def _index(self, position: int) -> int:
+        """Where in a list of pages those are that hold the position."""
+        return position // self._page_size * self._groups
+
+    def _count(self, tokens: int) -> int:
+        """Pages of so many tokens."""
+        return pages_for(tokens, self._page_size) * self._groups
+
     def _continue(self, leaf: Node, tokens: Ints, pages: Ints, keys: Sequence[bytes]) -> None:
         """Replace the leaf's last page, and put more tokens and pages after it."""
         whole = leaf.end - leaf.end % self._page_size
@@ -182,7 +219,7 @@ class Tree:
             self._split(leaf, whole - leaf.start)  # the pages before the last are evicted by themselves
         old, first = leaf.pages, leaf.start // self._page_size
         leaf.tokens = tokens[leaf.start :].copy()
-        leaf.pages, leaf.keys = pages[first:].copy(), keys[first:]
+        leaf.pages, leaf.keys = pages[first * self._groups :].copy(), keys[first:]
         self._pool.keep(leaf.pages)
         self._pool.forget(old)
 
@@ -194,7 +231,7 @@ class Tree:
         upper = Node(
             node.start,
             node.tokens[:length].copy(),
-            node.pages[: last - first].copy(),
+            node.pages[: (last - first) * self._groups].copy(),
             node.keys[:inside],
             node.parent,
         )
@@ -202,10 +239,10 @@ class Tree:
         node.parent.children[int(upper.tokens[0])] = upper
         upper.children[int(node.tokens[length])] = node
         upper.stamp = node.stamp
-        node.pages, node.keys = node.pages[inside:].copy(), node.keys[inside:]
+        node.pages, node.keys = node.pages[inside * self._groups :].copy(), node.keys[inside:]
         node.tokens, node.start, node.parent = node.tokens[length:].copy(), middle, upper
         if middle % self._page_size:
-            self._pool.keep(node.pages[:1])
+            self._pool.keep(node.pages[: self._groups])
         self._nodes += 1
         return upper
 
@@ -261,10 +298,10 @@ class Tree:
         nodes = list(self._walk())
         offered = {id(node) for stamp, _, node in self._heap if stamp == node.stamp}
         for node in nodes:
-            _check_node(node, self._page_size, pins.get(id(node), 0))
+            _check_node(node, self._page_size, self._groups, pins.get(id(node), 0))
             if _evictable(node) and id(node) not in offered:
                 raise AssertionError(f"the unpinned leaf [{node.start}, {node.end}) can never be evicted")
-            kept[node.pages] += 1
+            kept[node.pages[node.pages >= 0]] += 1
         for salt, root in self._roots.items():
             if root.salt != salt or not root.children:
                 raise AssertionError(f"the root of salt {salt!r} is empty, or another's: {root.salt!r}")
@@ -288,18 +325,19 @@ def _evictable(node: Node) -> bool:
     return not node.pins and not node.children and node.parent is not None
 
 
-def _check_node(node: Node, page_size: int, pins: int) -> None:
+def _check_node(node: Node, page_size: int, groups: int, pins: int) -> None:
     where = f"node [{node.start}, {node.end}) of the prefix tree"
     parent = node.parent
     if parent is None or parent.end != node.start or parent.children.get(int(node.tokens[0])) is not node:
         raise AssertionError(f"{where} does not follow its parent")
     if not len(node.tokens):
         raise AssertionError(f"{where} has an empty edge")
-    if len(node.pages) != pages_for(node.end, page_size) - node.start // page_size:
+    if len(node.pages) != groups * (pages_for(node.end, page_size) - node.start // page_size):
         raise AssertionError(f"{where} has {len(node.pages)} pages")
     if len(node.keys) not in (0, node.end // page_size - node.start // page_size):
         raise AssertionError(f"{where} has {len(node.keys)} keys")
-    if len(np.unique(node.pages)) != len(node.pages):
+    held = node.pages[node.pages >= 0]
+    if len(np.unique(held)) != len(held):
         raise AssertionError(f"{where} has a page twice: {node.pages.tolist()}")
     if node.pins != pins:
         raise AssertionError(f"{where} has {node.pins} pins, running sequences make it {pins}")

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from stretto.roles import messages as m
 from stretto.roles.scheduler.keys import Chain
 from stretto.roles.scheduler.pages import Ints
@@ -38,6 +40,10 @@ class Prefill(Running):
     """Chunks of its first `goal` tokens have yet to be planned."""
 
     goal: int
+    stash: Ints = field(default_factory=lambda: np.empty(0, np.int32))
+    """Where layers have windows: pages for the chunks to come. Those that the windows leave come back."""
+    shared: int = 0
+    """Entries of its list of pages that it got from the prefix tree: these do not come back."""
 
 
 @dataclass(slots=True)

@@ -29,9 +29,12 @@ class Flight:
     prefilled: list[tuple[Sequence, int]]
     """Sequences whose last chunk it computes, and their length after it."""
     held: list[Ints]
-    """Sources of its page copies, one page each; a page may be copied more than once."""
+    """Pages that it reads last: sources of its copies, which may be there more than once, and what the
+    windows of layers leave."""
     scored: dict[int, tuple[Sequence, int]]
     """By chunk: whose prompt's log-probabilities it brings, and of which token the first one is."""
+    returned: list[tuple[Sequence, int]]
+    """Sequences that get so many pages for those among `held` that were their own."""
 
 
 class Draft:
@@ -44,6 +47,7 @@ class Draft:
         self._copies: list[tuple[int, int]] = []
         self._held: list[Ints] = []
         self._growth = b""
+        self._returned: list[tuple[Sequence, int]] = []
         self._chunks: list[tuple[int, int, int]] = []
         self._chunk_ids: list[Ints] = []
         self._decodes = _NO_SLOTS
@@ -66,8 +70,14 @@ class Draft:
         self.budget -= len(slots)
 
     def grow(self, slots: Slots, pages: Ints) -> None:
-        """One more page for each slot."""
-        self._growth = np.column_stack([slots, pages]).astype(np.int32).tobytes()
+        """One more page for each slot; a slot may be there more than once."""
+        self._growth += np.column_stack([slots, pages]).astype(np.int32).tobytes()
+
+    def leave(self, sequence: Sequence, pages: Ints, returned: int) -> None:
+        """The sequence needs these pages for this step only, and wants so many others for them."""
+        self._held.append(pages)
+        if returned:
+            self._returned.append((sequence, returned))
 
     def admit(self, slot: int, sequence: Sequence, tokens: Ints, placement: Placement, pages: Ints) -> None:
         """Occupy a slot for a sequence of so many `tokens`, with the copy its placement asks for."""
@@ -78,7 +88,8 @@ class Draft:
         )
         self._admit_bytes += len(history) + pages.nbytes
         if len(placement.source):
-            self._copies.append((int(placement.source[0]), int(pages[len(placement.shared)])))
+            targets = pages[len(placement.shared) :].tolist()
+            self._copies += zip(placement.source.tolist(), targets, strict=False)
             self._held.append(placement.source)
 
     def chunk(self, slot: int, ids: Ints) -> None:
@@ -121,7 +132,7 @@ class Draft:
         """What the result will be read by."""
         first = np.array([slot for slot, _, samples in self._chunks if samples], np.int64)
         sampling = np.concatenate([first, self._decodes]) if len(first) else self._decodes
-        return Flight(self.number, sampling, self._prefilled, self._held, self._scored)
+        return Flight(self.number, sampling, self._prefilled, self._held, self._scored, self._returned)
 
 
 def _looks_back(controls: m.Controls | None) -> bool:

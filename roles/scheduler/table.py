@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stretto.roles.scheduler.limits import Limits, pages_for
-from stretto.roles.scheduler.pages import Ints
+from stretto.roles.scheduler.pages import NO_PAGE, Ints
 from stretto.roles.scheduler.ratio import expected_tokens
 from stretto.roles.scheduler.sequence import Sequence
 
@@ -25,6 +25,7 @@ class Table:
 
     def __init__(self, limits: Limits) -> None:
         slots, self._page_size, self._limits = limits.max_seqs, limits.page_size, limits
+        self._windows, self._groups = limits.make_windows(), len(limits.windows)
         (
             self.uid,
             self.age,
@@ -41,9 +42,12 @@ class Table:
         self.history = np.zeros((slots, limits.max_model_len), np.int32)
         """Token ids; the first `known` of a row mean something."""
         self.stops = np.full((slots, _STOPS), _NO_TOKEN, np.int32)
-        self.blocks = np.zeros((slots, pages_for(limits.max_model_len, limits.page_size)), np.int32)
-        """Pages in order of position; the first `count` of a row mean something."""
+        width = pages_for(limits.max_model_len, limits.page_size) * self._groups
+        self.blocks = np.zeros((slots, width), np.int32)
+        """Pages in order of position, one of each group of layers; `count` of each mean something."""
         self.count = np.zeros(slots, np.int64)
+        self.left = np.zeros((slots, self._groups), np.int64)
+        """How many of the first pages of each group its window has left."""
 
     def occupy(self, slot: int, sequence: Sequence, tokens: Ints, length: int, pages: Ints) -> None:
         """Fill a row: `pages` hold the KV of the first `length` of `tokens`, and have room for the rest."""
@@ -54,7 +58,8 @@ class Table:
         self.length[slot], self.known[slot] = length, len(tokens)
         self.history[slot, : len(tokens)] = tokens
         self.blocks[slot, : len(pages)] = pages
-        self.count[slot] = len(pages)
+        self.count[slot] = len(pages) // self._groups
+        self.left[slot] = 0
         self.live[slot] = True
         self._set_stops(slot, request.stop_ids)
 
@@ -86,12 +91,38 @@ class Table:
         slots = np.flatnonzero(self.live)
         reached = np.maximum(self.length[slots], self.known[slots])
         goal = reached + expected_tokens(self.limit[slots] - reached, ratio)
-        return int(np.maximum(-(-goal // self._page_size) - self.count[slots], 0).sum())
+        blocks = -(-goal // self._page_size)
+        if self._windows is not None:
+            has = np.maximum(self.count[slots], -(-reached // self._page_size))  # those to come are put by
+            return self._windows.lacking(has, blocks)
+        return int(np.maximum(blocks - self.count[slots], 0).sum())
 
     def append_pages(self, slots: Slots, pages: Ints) -> None:
-        """One more page for each slot."""
-        self.blocks[slots, self.count[slots]] = pages
+        """One more page of each group of layers for each slot."""
+        table = self.blocks.reshape(len(self.blocks), -1, self._groups)
+        table[slots, self.count[slots]] = pages.reshape(-1, self._groups)
         self.count[slots] += 1
+
+    def extend(self, slot: int, pages: Ints) -> None:
+        """More pages for one slot."""
+        first = self.count[slot] * self._groups
+        self.blocks[slot, first : first + len(pages)] = pages
+        self.count[slot] += len(pages) // self._groups
+
+    def leave(self, slot: int, first: Slots, shared: int) -> tuple[Ints, int]:
+        """Give up the pages before the `first` of each group; returns them, and how many of them come after
+        the first `shared` entries.
+        """
+        found: list[Ints] = []
+        own = 0
+        for group, end in enumerate(first.tolist()):
+            entries = np.arange(self.left[slot, group], end) * self._groups + group
+            entries = entries[self.blocks[slot, entries] >= 0]
+            found.append(self.blocks[slot, entries])
+            own += int(np.count_nonzero(entries >= shared))
+            self.blocks[slot, entries] = NO_PAGE
+        self.left[slot] = first
+        return np.concatenate(found), own
 
     def append_tokens(self, slots: Slots, tokens: Ints) -> Slots:
         """One more token for each slot; returns how many tokens each had generated before."""
@@ -106,7 +137,7 @@ class Table:
 
     def pages_of(self, slot: int) -> Ints:
         """The slot's block table."""
-        return self.blocks[slot, : self.count[slot]]
+        return self.blocks[slot, : self.count[slot] * self._groups]
 
     def tokens_of(self, slot: int) -> Ints:
         """Prompt and output, as far as they are known."""

@@ -197,29 +197,50 @@ class Device:
         assert 0 < sum(len(row.ids) for row in work) <= self.limits.max_batched_tokens
         return work
 
+    def _place(self, slot: Slot, position: int, group: int) -> tuple[int, int]:
+        """Page and offset of a position, as a group of layers has it."""
+        size, windows = self.limits.page_size, self.limits.windows
+        page = slot.pages[position // size * len(windows) + group]
+        assert page >= 0, f"group {group} has no page for position {position}"
+        return page, position % size
+
+    def _seen(self, slot: Slot) -> list[tuple[int, range]]:
+        """What the row at the slot's next position looks at: (group, positions)."""
+        windows = enumerate(self.limits.windows)
+        return [(g, range(max(0, slot.length - w + 1) if w else 0, slot.length)) for g, w in windows]
+
     def _no_conflicts(self, work: list[Row]) -> None:
         """No row writes where another row of the step reads or writes."""
-        size = self.limits.page_size
         writers = {}
         for index, row in enumerate(work):
             slot = row.slot
             for position in range(slot.length, slot.length + len(row.ids)):
-                cell = slot.pages[position // size], position % size
-                assert cell not in writers, f"{cell} is written twice"
-                writers[cell] = index
+                for group in range(len(self.limits.windows)):
+                    cell = self._place(slot, position, group)
+                    assert cell not in writers, f"{cell} is written twice"
+                    writers[cell] = index
         for index, row in enumerate(work):
-            slot = row.slot
-            for position in range(slot.length):
-                cell = slot.pages[position // size], position % size
-                assert writers.get(cell, index) == index, f"{cell} is read and written in one step"
+            for group, positions in self._seen(row.slot):
+                for position in positions:
+                    cell = self._place(row.slot, position, group)
+                    assert writers.get(cell, index) == index, f"{cell} is read and written in one step"
 
     def _read(self, slot: Slot) -> int:
-        """The digest before the slot's next position; every cell up to there must continue the one before."""
-        state = 0
-        for position in range(slot.length):
-            cell = self.cells[slot.pages[position // self.limits.page_size]][position % self.limits.page_size]
+        """The digest before the slot's next position; every cell that is read must continue the last."""
+        states = {self._read_group(slot, group, positions) for group, positions in self._seen(slot)}
+        assert len(states) == 1, "groups of layers hold different sequences"
+        state = states.pop()
+        assert state is not None, "a window of 1 holds nothing that the next token could be made from"
+        return state
+
+    def _read_group(self, slot: Slot, group: int, positions: range) -> int | None:
+        state = 0 if positions.start == 0 else None
+        for position in positions:
+            page, offset = self._place(slot, position, group)
+            cell = self.cells[page][offset]
             assert cell is not None, f"position {position} was never written"
-            assert cell[1] == digest(state, cell[0]), f"position {position} holds another sequence's KV"
+            own = state is None or cell[1] == digest(state, cell[0])
+            assert own, f"position {position} holds another sequence's KV"
             state = cell[1]
         return state
 
@@ -229,8 +250,9 @@ class Device:
             if index and scored:
                 prompt.append(self._score(state, token, slot.sampling.prompt_logprobs))
             state = digest(state, token)
-            page = self.cells[slot.pages[slot.length // self.limits.page_size]]
-            page[slot.length % self.limits.page_size] = token, state
+            for group in range(len(self.limits.windows)):
+                page, offset = self._place(slot, slot.length, group)
+                self.cells[page][offset] = token, state
             slot.length += 1
         if row.label is not None and row.label >= 0:
             prompt.append(self._score(state, row.label, slot.sampling.prompt_logprobs))

@@ -66,7 +66,7 @@ class Machine(RuleBasedStateMachine):
     """Submit, plan, report, abort, stop, expire, lose the device, in any order, with hardly any memory."""
 
     @initialize(
-        pages=st.integers(1, 12),
+        pages=st.integers(1, 24),
         page_size=st.integers(1, 5),
         max_seqs=st.integers(1, 5),
         budget=st.integers(1, 9),
@@ -79,6 +79,7 @@ class Machine(RuleBasedStateMachine):
         shared=st.integers(1, 9),
         ratio=st.sampled_from([0.0, 0.0, 0.3, 0.7]),
         below=BELOWS,
+        windows=st.sampled_from([(0,), (0,), (2,), (5,), (0, 3), (3, 7), (0, 4, 4)]),
     )
     def begin(
         self,
@@ -95,6 +96,7 @@ class Machine(RuleBasedStateMachine):
         shared: int,
         ratio: float,
         below: Below,
+        windows: tuple[int, ...],
     ) -> None:
         self.world = World(
             VOCABULARY,
@@ -109,7 +111,8 @@ class Machine(RuleBasedStateMachine):
             policy=policy,
             max_overtakes=overtakes,
             shared_tokens=shared,
-            below=below if cache else Below(),
+            below=below if cache and windows == (0,) else Below(),
+            windows=windows,
         )
         self.world.core._requests.batch.ratio.value = ratio
         self.restarts = 0

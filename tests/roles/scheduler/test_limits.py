@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stretto.roles.scheduler.limits import Limits, chunk_budget, pages_for
@@ -51,3 +53,19 @@ def test_a_step_is_as_long_as_it_may_take_within_bounds() -> None:
     assert chunk_budget(0.0, 0.1, max_seqs=4) == 128
     assert chunk_budget(1e9, 0.1, max_seqs=64) == 8192
     assert chunk_budget(800.0, 0.1, max_seqs=300) == 600
+
+
+def test_windows_let_a_small_pool_hold_a_long_sequence() -> None:
+    """A window of 4: at most (4 + 2 * 8 tokens in flight + 4 of slack) / 4 + 1 = 7 pages."""
+    sliding = replace(LIMITS, pages=7, windows=(4,))
+    assert (sliding.pages_of(4), sliding.pages_of(99), sliding.longest) == (1, 7, 100)
+    assert sliding.refusal(99, 1) is None
+    assert replace(sliding, pages=6).longest == 24
+
+
+def test_a_full_group_beside_a_window_needs_pages_for_every_token() -> None:
+    mixed = replace(LIMITS, pages=20, windows=(0, 4))
+    assert (mixed.pages_of(16), mixed.pages_of(80), mixed.longest) == (8, 27, 52)
+    fault = mixed.refusal(60, 1)
+    assert fault is not None
+    assert "need 23 KV pages, but the pool has 20" in fault.message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stretto.roles.scheduler.pages import Pool
+from stretto.roles.scheduler.pages import NO_PAGE, Pool
 
 
 def state(pool: Pool) -> tuple[int, int, int]:
@@ -72,3 +72,17 @@ def test_check_compares_with_the_owners(used: list[int], kept: list[int], messag
     with pytest.raises(AssertionError, match=message):
         pool.check(np.array(used, np.int32), np.array(kept, np.int32))
     pool.check(np.array([1, 0], np.int32), np.array([0, 0], np.int32))
+
+
+def test_holes_in_a_list_of_pages_stand_for_nothing() -> None:
+    pool = Pool(4, holes=True)
+    pages = pool.take(2)
+    holed = np.array([NO_PAGE, pages[0], NO_PAGE, pages[1]], np.int32)
+    pool.keep(holed)
+    pool.use(holed)
+    assert (pool.idle(holed), pool.alone(holed)) == (0, 0)
+    pool.drop(pages)
+    pool.drop(holed)
+    assert (pool.free, pool.cached, pool.idle(holed)) == (2, 2, 2)
+    pool.forget(holed)
+    assert (pool.free, pool.cached) == (4, 0)

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.roles.scheduler.keys import page_keys
-from stretto.roles.scheduler.pages import Ints, Pool
+from stretto.roles.scheduler.pages import NO_PAGE, Ints, Pool
 from stretto.roles.scheduler.radix import Match, Tree
+from stretto.roles.scheduler.windows import Windows
 
 
 def array(values: list[int]) -> Ints:
@@ -273,3 +274,48 @@ def test_each_edge_keeps_the_keys_of_the_pages_that_end_in_it() -> None:
     kept = sorted((node.start, node.end, node.keys) for node in forest.tree)
     other = page_keys(array([1, 2, 3, 4, 5, 6, 10, 11]), 4, "")
     assert kept == sorted([(0, 6, keys[:1]), (6, 8, keys[1:2]), (6, 8, other[1:]), (8, 12, keys[2:])])
+
+
+class Sliding:
+    """A tree with a window of 6 over pages of 4, and one group of layers."""
+
+    def __init__(self) -> None:
+        self.pool = Pool(32, holes=True)
+        self.tree = Tree(self.pool, 4, windows=Windows((6,), 4, 16))
+
+    def add(self, tokens: list[int], lacks: int) -> list[int]:
+        """Insert a sequence that has lost its first pages; returns those that it has."""
+        blocks = -(-len(tokens) // 4)
+        pages = self.pool.take(blocks - lacks)
+        self.tree.insert(array(tokens), np.concatenate([array([NO_PAGE] * lacks), pages]))
+        self.pool.drop(pages)
+        self.pool.check(array([0] * 32), self.tree.check({}))
+        return pages.tolist()
+
+    def length(self, tokens: list[int]) -> int:
+        return self.tree.match(array(tokens)).length
+
+
+def test_a_match_ends_where_the_window_before_it_is_there() -> None:
+    grove = Sliding()
+    grove.add(list(range(20)), lacks=2)
+    assert [grove.length(list(range(n))) for n in (20, 14, 13, 12, 8)] == [20, 14, 13, 0, 0]
+    assert grove.tree.match(array(list(range(12)))).node.parent is None
+
+
+def test_what_a_tree_lacks_it_takes_from_the_next_that_has_it() -> None:
+    grove = Sliding()
+    grove.add(list(range(20)), lacks=2)
+    free = grove.pool.free
+    pages = grove.add([*range(10), 99], lacks=0)
+    assert grove.length([*range(10), 98]) == 10
+    assert grove.length(list(range(20))) == 20
+    assert grove.tree.match(array(list(range(8)))).pages.tolist() == pages[:2]
+    assert grove.pool.free == free - 3
+
+
+def test_a_leaf_is_not_continued_over_the_page_it_ends_in() -> None:
+    grove = Sliding()
+    grove.add(list(range(10)), lacks=0)
+    grove.add(list(range(24)), lacks=4)
+    assert [grove.length(list(range(n))) for n in (10, 24)] == [10, 24]
