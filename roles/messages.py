@@ -187,7 +187,8 @@ ToTokenizer = Submit | Cancel | Tokenize | Detokenize | CacheQuery
 class Attach(msgspec.Struct, tag="attach", frozen=True):
     """The client of a retained stream is back, at this gateway: send it all from token `index` on.
 
-    Answered by `Events`, or by `Detached` where the stream is not known, not retained or has another key.
+    Answered by `Events`, or by `Attached` where there is nothing to tell yet, or by `Detached` where the
+    stream is not known, not retained or has another key.
     The gateway that had it before gets a `Detached` too.
     """
 
@@ -205,7 +206,15 @@ class Detach(msgspec.Struct, tag="detach", frozen=True):
     """Which gateway's client; ignored where another has the stream by now. None: whichever has it."""
 
 
-ToDetokenizer = Attach | Detach
+class Keep(msgspec.Struct, tag="keep", frozen=True):
+    """This choice of a retained stream has ended while others go on: keep it until its `Detach`."""
+
+    uid: int
+    gateway: int
+    """Ignored where another has the stream by now."""
+
+
+ToDetokenizer = Attach | Detach | Keep
 
 
 # ── tokenizer → gateway, detokenizer → gateway (zmq PUSH → PULL, one socket per gateway) ─────────
@@ -263,6 +272,12 @@ class Detokenized(msgspec.Struct, tag="detokenized", frozen=True):
 
     uid: int
     text: str
+
+
+class Attached(msgspec.Struct, tag="attached", frozen=True):
+    """The stream is at this gateway from now on, and has nothing to tell yet."""
+
+    uid: int
 
 
 class Detached(msgspec.Struct, tag="detached", frozen=True):
@@ -350,7 +365,7 @@ class Events(msgspec.Struct, tag="events", frozen=True):
     events: list[Event]
 
 
-ToGateway = Rejected | Events | Tokenized | Detokenized | Detached | CacheReport
+ToGateway = Rejected | Events | Tokenized | Detokenized | Attached | Detached | CacheReport
 
 
 # ── tokenizer → scheduler (ring, one per tokenizer) ──────────────────────────────────────────────

@@ -23,7 +23,7 @@ _calls: msgspec.msgpack.Decoder[m.ToDetokenizer] = msgspec.msgpack.Decoder(m.ToD
 
 
 class Detokenizer(Role):
-    """Receives `Tokens`, and from gateways whose clients come back `Attach`.
+    """Receives `Tokens`, and from gateways whose clients come and go `Attach`, `Detach` and `Keep`.
 
     Sends `Events`, one message per gateway and turn; to the scheduler `StopHit`, and to a new one `Recall`.
     While a gateway takes nothing it leaves messages in the ring, so that the scheduler feels it.
@@ -84,10 +84,12 @@ class Detokenizer(Role):
                 self._core.attach(message)
             case m.Detach():
                 self._core.detach(message)
+            case m.Keep():
+                self._core.keep(message)
 
     def _tell(self, turn: Turn) -> None:
-        for gateway, detached in turn.detached:
-            self._gateways.send(gateway, _encoder.encode(detached))
+        for gateway, news in turn.moves:
+            self._gateways.send(gateway, _encoder.encode(news))
         for gateway, events in turn.events.items():
             self._send(gateway, events)
         if turn.stopped:

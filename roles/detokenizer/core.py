@@ -12,12 +12,14 @@ from stretto.roles.detokenizer.scheme import Scheme
 from stretto.roles.detokenizer.stream import Stream
 from stretto.roles.messages import (
     Attach,
+    Attached,
     Detach,
     Detached,
     End,
     Event,
     Fault,
     Held,
+    Keep,
     Open,
     Recall,
     Tokens,
@@ -45,8 +47,8 @@ class Turn:
     """By gateway; at most one event of each request."""
     stopped: list[int] = field(default_factory=list)
     """Requests that the scheduler may free: a stop string ended them, or nobody wants them any more."""
-    detached: list[tuple[int, Detached]] = field(default_factory=list)
-    """With the gateway, which is told before it gets the events."""
+    moves: list[tuple[int, Detached | Attached]] = field(default_factory=list)
+    """Streams that come to a gateway or leave it, which it is told before it gets the events."""
 
 
 class Core:
@@ -147,7 +149,7 @@ class Core:
         for uid in self._retention.over(now):
             self._drop(uid)
         for call in self._retention.impatient(now):
-            self._turn.detached.append((call.gateway, Detached(call.uid, known=False)))
+            self._turn.moves.append((call.gateway, Detached(call.uid, known=False)))
 
     def attach(self, call: Attach) -> None:
         """A client is back; one that nobody knows, or who knows not the key, waits a moment in vain."""
@@ -155,19 +157,26 @@ class Core:
         if stream is not None and stream.history is not None and stream.key == call.key:
             self._give(call.uid, stream, call.gateway, call.index)
         elif (before := self._retention.wait(call, self._now)) is not None:
-            self._turn.detached.append((before.gateway, Detached(before.uid, known=False)))
+            self._turn.moves.append((before.gateway, Detached(before.uid, known=False)))
 
     def detach(self, message: Detach) -> None:
         """A client is gone; its stream is kept for a while."""
         stream = self._streams.get(message.uid)
-        if stream is not None and message.gateway in (None, stream.gateway):
+        if stream is None:
+            self._retention.release(message.uid, message.gateway, self._now)
+        elif message.gateway in (None, stream.gateway):
             self._leave(message.uid, stream)
+
+    def keep(self, message: Keep) -> None:
+        """A choice that has ended is kept for the client of those that have not."""
+        self._retention.hold(message.uid, message.gateway)
 
     def lose_gateway(self, gateway: int) -> None:
         """A gateway died: what nobody can come back for is ended."""
         for uid, stream in list(self._streams.items()):
             if stream.gateway == gateway:
                 self._leave(uid, stream)
+        self._retention.release_all(gateway, self._now)
 
     def _leave(self, uid: int, stream: Stream) -> None:
         if stream.history is None:
@@ -192,13 +201,14 @@ class Core:
         if self._fresh.pop(uid, None) is not None and (event := stream.progress()) is not None:
             history.add(event)
         if stream.gateway not in (None, gateway):
-            self._turn.detached.append((stream.gateway, Detached(uid, known=True)))
+            self._turn.moves.append((stream.gateway, Detached(uid, known=True)))
         stream.gateway, stream.resume = gateway, None
         told = history.since(index)
         if told is not None:
             self._turn.events.setdefault(gateway, []).append(told)
         else:
             stream.resume = index
+            self._turn.moves.append((gateway, Attached(uid)))
         if not history.ended:
             self._retention.back(uid)
 

@@ -6,8 +6,9 @@ from stretto.roles.deadlines import Deadlines
 from stretto.roles.detokenizer.stream import Stream
 from stretto.roles.messages import Attach
 
-PATIENCE = 2.0
-"""Seconds that somebody who asks for an unknown stream waits: after a death it may yet be announced."""
+PATIENCE = 10.0
+"""Seconds that somebody who asks for an unknown stream waits: it may yet be announced, when a scheduler that
+died has a successor, or its prompt is tokenized."""
 
 MAX_BYTES = 256 << 20
 """Of the finished streams that are kept together; beyond it the oldest are forgotten."""
@@ -19,6 +20,8 @@ class Retention:
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._finished: dict[int, tuple[Stream, int]] = {}
         """By uid, with its size, the one that ended first first."""
+        self._held: set[int] = set()
+        """Finished streams that are kept until somebody says that they need not be."""
         self._bytes, self._max_bytes = 0, max_bytes
         self._until = Deadlines()
         self._callers: dict[int, Attach] = {}
@@ -54,7 +57,27 @@ class Retention:
     def forget(self, uid: int) -> None:
         """It is kept no longer."""
         self._until.remove(uid)
+        self._held.discard(uid)
         self._bytes -= self._finished.pop(uid)[1]
+
+    def hold(self, uid: int, gateway: int) -> None:
+        """Keep a finished stream of this gateway for as long as it takes, within `max_bytes`."""
+        stream = self.finished(uid)
+        if stream is not None and stream.gateway == gateway:
+            self._held.add(uid)
+            self._until.remove(uid)
+
+    def release(self, uid: int, gateway: int | None, now: float) -> None:
+        """Its time begins, if it was held for this gateway (None: for any)."""
+        stream = self.finished(uid)
+        if stream is not None and uid in self._held and gateway in (None, stream.gateway):
+            self._held.remove(uid)
+            self._until.add(uid, now + stream.retain)
+
+    def release_all(self, gateway: int, now: float) -> None:
+        """The gateway died."""
+        for uid in list(self._held):
+            self.release(uid, gateway, now)
 
     def leave(self, uid: int, stream: Stream, now: float) -> None:
         """Nobody reads a stream that lives."""

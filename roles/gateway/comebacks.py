@@ -31,6 +31,7 @@ class Comebacks:
         if stream.ended or stream.moved:
             return
         stream.take()
+        self._live.release(stream)
         stream.detached, stream.inbox = self._live.now(), Inbox()
         for uid in stream.sequences:
             self._detach(uid)
@@ -77,6 +78,11 @@ class Comebacks:
                 self._live.forget(stream)
 
     # What detokenizers say.
+
+    def on_attached(self, uid: int) -> None:
+        """The stream is here, though it says nothing yet."""
+        if (sequence := self._live.sequences.get(uid)) and not sequence.proven:
+            self.prove(sequence)
 
     def on_detached(self, uid: int, known: bool) -> None:
         """Another gateway has the stream, or nobody knows it."""

@@ -58,7 +58,7 @@ class Door:
         self._uids = Uids(index)
         self._live = Live(index, detokenizers, wires, meter, self._queue, now, self._on_empty)
         self._comebacks = Comebacks(self._live, self._uids)
-        self._resubmission = Resubmission(self._live)
+        self._resubmission = Resubmission(self._live, tokenizers)
         self._questions = Questions()
         self._readers = readers or Readers(meter)
         self.closing = False
@@ -143,6 +143,8 @@ class Door:
         by an event.
         """
         self._check_open()
+        if self._resubmission.poisonous(range(claim.uid, claim.uid + job.uids)):
+            raise faults.Refused(faults.POISON)
         stream = Stream(claim.uid, self._bounded(claim.job(job)), inbox, min(claim.arrived, self._now()))
         tokenizers = [next(self._turns) for _ in range(job.uids // job.width)]
         self._comebacks.resume(stream, claim, received, tokenizers)
@@ -168,6 +170,8 @@ class Door:
                 self._on_event(failure(uid, fault))
             case m.Tokenized(uid) | m.Detokenized(uid) | m.CacheReport(uid):
                 self._questions.settle(uid, message)
+            case m.Attached(uid):
+                self._comebacks.on_attached(uid)
             case m.Detached(uid, known):
                 self._comebacks.on_detached(uid, known)
 

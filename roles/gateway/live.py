@@ -150,6 +150,8 @@ class Live:
         del stream.sequences[sequence.uid], self.sequences[sequence.uid]
         if sequence.again:  # another copy may run
             self.wires.post(sequence.tokenizer, m.Cancel(sequence.uid))
+        if stream.job.retain and stream.detached is None and stream.sequences:
+            self.tell(sequence.uid, m.Keep(sequence.uid, self.index))
         if reason == "error":
             self.cancel_all(stream)
         if reason == "error" or not stream.sequences:
@@ -164,11 +166,19 @@ class Live:
 
     def _drop(self, stream: Stream) -> None:
         self.queue.leave(stream, self.now())
+        self.release(stream)
         for uid in stream.sequences:
             del self.sequences[uid]
         stream.sequences.clear()
         del self.streams[stream.uid]
         self._count()
+
+    def release(self, stream: Stream) -> None:
+        """The choices that have ended need not wait for the others any more."""
+        if stream.job.retain and stream.detached is None and stream.job.uids > 1:
+            for uid in (stream.uid + position for position in stream.job.positions):
+                if uid not in stream.sequences:
+                    self.tell(uid, m.Detach(uid, self.index))
 
     def _count(self) -> None:
         self._on_empty(not self.streams)

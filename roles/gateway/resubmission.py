@@ -12,21 +12,29 @@ from stretto.roles.gateway.questions import MAX_STRIKES
 from stretto.roles.gateway.stream import Sequence, Stream
 from stretto.roles.gateway.submits import repeatable, submits
 
+MOST_SUSPECTS = 1024
+
 
 class Resubmission:
     """What is to be done after the death of a tokenizer, the scheduler or a detokenizer."""
 
-    def __init__(self, live: Live) -> None:
-        self._live = live
+    def __init__(self, live: Live, tokenizers: int) -> None:
+        self._live, self._tokenizers = live, tokenizers
+        self._strikes: dict[int, int] = {}
+        """By uid, of all gateways: processes that died at work on it, those named last last."""
+
+    def poisonous(self, uids: range) -> bool:
+        """One of these was taken for the cause of deaths."""
+        return any(self._strikes.get(uid, 0) >= MAX_STRIKES for uid in uids)
 
     def peer_lost(self, role: str, index: int, suspect: int) -> None:
         """Submit again what it may have had, repeat the cancels that it may have taken along.
 
-        Who was at work on the same request at two deaths has it failed: it is taken for the cause.
+        Who was at work on the same request at two deaths has it failed: it is taken for the cause. One that
+        is nobody's here is ended all the same: it may be nobody's anywhere, kept for a client to come back.
         """
-        for stream in self._live.all():
-            if stream.uid <= suspect < stream.uid + stream.job.uids:
-                self._strike(stream)
+        if suspect:
+            self._suspect(suspect)
         for stream in self._live.all():
             held = [
                 one for one in stream.sequences.values() if one.proven and self._held_by(one, role, index)
@@ -34,6 +42,19 @@ class Resubmission:
             if held:
                 self._resubmit(stream, {(one.uid - stream.uid) // stream.job.width for one in held})
         for uid, tokenizer in self._live.cancels.lost(role, index):
+            self._live.wires.post(tokenizer, m.Cancel(uid))
+
+    def _suspect(self, uid: int) -> None:
+        strikes = self._strikes[uid] = self._strikes.pop(uid, 0) + 1
+        if len(self._strikes) > MOST_SUSPECTS:
+            del self._strikes[next(iter(self._strikes))]
+        for stream in self._live.all():
+            if stream.uid <= uid < stream.uid + stream.job.uids:
+                self._strike(stream)
+                return
+        if strikes >= MAX_STRIKES:
+            tokenizer = uid % self._tokenizers
+            self._live.cancels.add(uid, tokenizer)
             self._live.wires.post(tokenizer, m.Cancel(uid))
 
     def _strike(self, stream: Stream) -> None:

@@ -5,14 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stretto.roles.detokenizer.core import Core
+from stretto.roles.detokenizer.retention import PATIENCE
 from stretto.roles.messages import (
     Alternative,
     Attach,
+    Attached,
     Detach,
     Detached,
     End,
     Event,
     Held,
+    Keep,
     Open,
     Output,
     PromptLogprobs,
@@ -275,7 +278,7 @@ def test_a_client_that_comes_back_gets_all_from_its_token_on_once(core):
     core.attach(Attach(1, 3, 1, 7))
     turn = core.take()
     assert turn.events == {3: [Event(1, 1, "bc", ids(98, 99), usage=Usage(2, 1), offset=1)]}
-    assert (turn.detached, core.next_deadline) == ([], None)
+    assert (turn.moves, core.next_deadline) == ([], None)
     assert events(core, step(tokens=[(1, 100, 3)])) == {3: [Event(1, 3, "d", ids(100), offset=3)]}
 
 
@@ -285,7 +288,7 @@ def test_the_gateway_that_had_it_is_told_and_its_late_farewell_ignored(core):
     core.attach(Attach(1, 3, 1, 7))
     core.detach(Detach(1, 0))
     turn = core.take()
-    assert (turn.detached, turn.events) == ([(0, Detached(1, known=True))], {})
+    assert (turn.moves, turn.events) == ([(0, Detached(1, known=True)), (3, Attached(1))], {})
     rest = Event(1, 1, "b", ids(98), usage=Usage(2, 1), offset=1)
     assert events(core, step(tokens=[(1, 98, 1)])) == {3: [rest]}
 
@@ -323,6 +326,28 @@ def test_a_finished_stream_that_is_asked_for_again_is_not_computed_again(core):
     assert (turn.events, turn.stopped) == (told, [1])
 
 
+def test_a_client_may_come_back_before_the_first_token(core):
+    core.feed(step([retained()]))
+    core.detach(Detach(1, 0))
+    core.attach(Attach(1, 3, 0, 7))
+    assert core.take().moves == [(3, Attached(1))]
+    core.tick(PATIENCE)
+    assert events(core, step(tokens=[(1, 97, 0)])) == {3: [Event(1, 0, "a", ids(97), usage=Usage(2, 1))]}
+
+
+def test_a_finished_choice_is_kept_until_its_gateway_lets_it_go(core):
+    core.feed(step([retained()], [(1, 97, 0)], ends=[End(1, "length")]))
+    core.take()
+    core.keep(Keep(1, 0))
+    assert core.next_deadline is None
+    core.tick(99.0)
+    core.detach(Detach(1, 0))
+    assert core.next_deadline == 109.0
+    core.keep(Keep(1, 0))
+    core.lose_gateway(0)
+    assert core.next_deadline == 109.0
+
+
 def test_a_stream_nobody_comes_back_for_is_ended(core):
     core.tick(1.0)
     core.feed(step([retained()], [(1, 97, 0)]))
@@ -338,22 +363,22 @@ def test_who_asks_for_an_unknown_stream_or_with_a_wrong_key_waits_in_vain(core):
     core.feed(step([retained(2), opened(3)]))
     for uid in (1, 2, 3):
         core.attach(Attach(uid, 4, 0, 8))
-    assert core.take().detached == []
-    core.tick(2.0)
-    assert core.take().detached == [(4, Detached(uid, known=False)) for uid in (1, 2, 3)]
+    assert core.take().moves == []
+    core.tick(PATIENCE)
+    assert core.take().moves == [(4, Detached(uid, known=False)) for uid in (1, 2, 3)]
 
 
 def test_who_asks_too_early_gets_the_stream_when_it_is_announced(core):
     core.attach(Attach(1, 4, 1, 7))
     core.attach(Attach(1, 3, 1, 7))
-    assert core.take().detached == [(4, Detached(1, known=False))]
+    assert core.take().moves == [(4, Detached(1, known=False))]
     told = Open(1, 2, Output(0, True, retain=10.0, key=7), b"", ids(97, 98))
     core.feed(step([told]))
     turn = core.take()
-    assert turn.detached == [(0, Detached(1, known=True))]
+    assert turn.moves == [(0, Detached(1, known=True)), (3, Attached(1))]
     assert turn.events == {3: [Event(1, 1, "b", ids(98), usage=Usage(2, 2), offset=1)]}
-    core.tick(3.0)
-    assert core.take().detached == []
+    core.tick(PATIENCE)
+    assert core.take().moves == []
 
 
 @given(data=st.data())

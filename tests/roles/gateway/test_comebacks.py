@@ -99,6 +99,39 @@ def test_a_stream_that_nobody_knows_fails_and_nobody_s_stream_is_cancelled(bench
     assert (fault.status, fault.code, bench.sent_now()) == (404, "stream_not_found", [])
 
 
+def test_a_stream_that_is_here_and_says_nothing_yet_may_be_cancelled(bench: Bench) -> None:
+    claim = Claim(5 << 56, 1, 2, 90.0)
+    again = bench.door.resume(STREAMED, claim, {0: 0}, Inbox())
+    bench.door.on_message(m.Attached(claim.uid))
+    bench.door.cancel(again)
+    assert bench.sent_now() == [(0, m.Cancel(claim.uid))]
+    bench.door.peer_lost("scheduler", 0)
+    assert isinstance(bench.sent_now()[0][1], m.Submit)
+
+
+def test_choices_that_have_ended_wait_for_those_that_live(bench: Bench) -> None:
+    stream = resumable(bench, replace(CHOICES, prompts=("a",)))
+    first, second = stream.uid, stream.uid + 1
+    bench.events(word(first, 0, 2, end=True))
+    assert bench.told_now() == [(first % 2, m.Keep(first, 0))]
+    bench.events(word(second, 0, 2, end=True))
+    assert bench.told_now() == [(uid % 2, m.Detach(uid, 0)) for uid in (first, second)]
+
+
+def test_with_its_client_gone_no_choice_is_waited_for(bench: Bench) -> None:
+    stream = resumable(bench, replace(CHOICES, prompts=("a",)))
+    bench.events(word(stream.uid, 0, 2, end=True))
+    bench.told_now()
+    bench.door.detach(stream)
+    assert {message for _, message in bench.told_now()} == {m.Detach(stream.uid + i, 0) for i in (0, 1)}
+
+
+def test_a_stream_of_one_choice_says_nothing_more(bench: Bench) -> None:
+    stream = resumable(bench)
+    bench.events(word(stream.uid, 0, 2, end=True))
+    assert bench.told_now() == []
+
+
 def test_a_cancel_waits_until_the_key_is_found_right(bench: Bench) -> None:
     claim = Claim(5 << 56, 1, 2, 90.0)
     again = bench.door.resume(STREAMED, claim, {0: 0}, Inbox())

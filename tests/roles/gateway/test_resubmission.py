@@ -6,6 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from stretto.roles import messages as m
+from stretto.roles.gateway.claim import Claim, retained
+from stretto.roles.gateway.faults import Refused
+from stretto.roles.gateway.stream import Inbox
 from stretto.tests.roles.gateway.doors import CHOICES, STREAMED, Bench, word
 from stretto.tests.roles.gateway.house import ids
 
@@ -94,6 +97,26 @@ def test_a_cancel_that_is_not_confirmed_is_repeated(bench: Bench) -> None:
     bench.events(m.Event(stream.uid, 0, "", finish_reason="abort"))
     bench.door.peer_lost("tokenizer", 0)
     assert bench.sent_now() == []
+
+
+def test_what_is_nobody_s_here_is_ended_after_two_deaths_and_given_to_nobody(bench: Bench) -> None:
+    claim = Claim(5 << 56, 1, 2, 90.0)
+    bench.door.peer_lost("detokenizer", 0, claim.uid)
+    assert bench.sent_now() == []
+    bench.door.peer_lost("detokenizer", 0, claim.uid)
+    assert bench.sent_now() == [(claim.uid % 2, m.Cancel(claim.uid))]
+    with pytest.raises(Refused) as refused:
+        bench.door.resume(STREAMED, claim, {0: 0}, Inbox())
+    assert refused.value.fault.code == "poison_request"
+
+
+def test_a_detached_stream_that_kills_twice_is_poison(bench: Bench) -> None:
+    stream = bench.submit(retained(STREAMED, 60.0))
+    bench.door.detach(stream)
+    for _ in range(2):
+        bench.sent_now()
+        bench.door.peer_lost("detokenizer", stream.uid % 2, stream.uid)
+    assert (stream.ended, bench.sent_now()[0]) == (True, (0, m.Cancel(stream.uid)))
 
 
 def test_a_request_at_work_at_two_deaths_is_poison(bench: Bench) -> None:

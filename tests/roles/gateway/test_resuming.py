@@ -120,7 +120,8 @@ def test_of_several_choices_only_those_that_live_are_asked_for(house: House) -> 
         counts = {"prompt_tokens": 5, "completion_tokens": 2, "cached_tokens": 0}
         assert (end["finish_reason"], end["usage"]) == ("stop", counts)
         vanish(ws)
-        told(house)
+        farewells = [m.Keep(uid, 0), m.Detach(uid, 0), m.Detach(uid + 1, 0)]
+        assert [told(house) for _ in farewells] == farewells
     ends = [{"choice": 0, "finish_reason": "stop", "usage": counts}]
     with socket(house) as ws:
         resume(ws, handle, [2, 0], ends, n=2)
