@@ -71,7 +71,8 @@ class Runner:
         self._transfers = transfers
         self._slots, self._pages_per_slot = slots, pages_per_slot
         self._landings = deque(Landing(device, slots) for _ in range(IN_FLIGHT))
-        self._state = DeviceSlots(slots, pages_per_slot, device.torch_device)
+        self._groups = len(model.kv_windows)
+        self._state = DeviceSlots(slots, pages_per_slot, device.torch_device, self._groups)
         context = pages_per_slot * cache.keys.shape[2]
         self._controls = ControlState(slots, model.vocab_size, context, device.torch_device)
         self._sampler = Sampler(self._state, self._controls)
@@ -93,7 +94,8 @@ class Runner:
         """Forget all slots; only while nothing is in flight."""
         if self._steps:
             raise RuntimeError(f"reset with {len(self._steps)} steps in flight")
-        self._mirror = HostSlots(self._slots, self._pages_per_slot, page_size=self._cache.keys.shape[2])
+        page_size = self._cache.keys.shape[2]
+        self._mirror = HostSlots(self._slots, self._pages_per_slot, page_size, self._groups)
         self._last_ended: float | None = None
 
     def launch(self, plan: m.Plan) -> None:
@@ -183,7 +185,7 @@ class Runner:
         context = Context(
             positions=rows.positions,
             cells=rows.cells,
-            block_tables=self._state.table[:, : batch.sizes.width].index_select(0, rows.slots),
+            block_tables=self._state.tables(rows.slots, batch.sizes.width),
             query_starts=rows.query_starts,
             kv_lengths=rows.kv_lengths,
         )

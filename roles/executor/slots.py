@@ -22,10 +22,10 @@ SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
 
 class HostSlots:
     """The host's mirror: lengths and block tables as they will be once every plan applied so far has run, and
-    what each slot wants beside tokens."""
+    what each slot wants beside tokens. A block table has one entry of each group of layers for each index."""
 
-    def __init__(self, slots: int, pages_per_slot: int, page_size: int) -> None:
-        self.page_size = page_size
+    def __init__(self, slots: int, pages_per_slot: int, page_size: int, groups: int = 1) -> None:
+        self.page_size, self.groups = page_size, groups
         self.lengths = np.zeros(slots, np.int64)
         """Tokens whose keys and values the slot's pages hold."""
         self.kinds = np.zeros(slots, np.int32)
@@ -35,7 +35,7 @@ class HostSlots:
         self.prompt_logprobs = np.full(slots, NONE, np.int32)
         """The same for the tokens of scored chunks."""
         self._page_counts = np.zeros(slots, np.int64)
-        self._table = np.full((slots, pages_per_slot), NO_PAGE, np.int32)
+        self._table = np.full((slots, groups * pages_per_slot), NO_PAGE, np.int32)
 
     def admit(self, admits: Sequence[m.Admit]) -> np.ndarray:
         """Occupy slots afresh. Returns the table entries to write, int64 [n, 3]: (slot, index, page)."""
@@ -68,14 +68,17 @@ class HostSlots:
         return np.stack([growth[:, 0], index, growth[:, 1]], axis=1)
 
     def cells(self, slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """Where in the pool the tokens at these positions live: page * page_size + offset, int64 [n].
+        """Where in the pool the tokens at these positions live: page * page_size + offset, int64 [n],
+        or [groups, n] where there are several groups of layers.
 
         Raises RuntimeError when the slot has no page there, which is a bug of the scheduler's.
         """
         index, offset = np.divmod(positions, self.page_size)
+        if self.groups > 1:
+            index = index * self.groups + np.arange(self.groups)[:, None]
         pages = self._table[slots, index].astype(np.int64)
         if pages.size and pages.min() < 0:
-            at = int(pages.argmin())
+            at = int(pages.argmin()) % len(positions)
             raise RuntimeError(f"slot {slots[at]} has no page for position {positions[at]}")
         return pages * self.page_size + offset
 
@@ -83,7 +86,7 @@ class HostSlots:
 class DeviceSlots:
     """The device's state, one row per slot; written only by work on the compute stream."""
 
-    def __init__(self, slots: int, pages_per_slot: int, place: torch.device) -> None:
+    def __init__(self, slots: int, pages_per_slot: int, place: torch.device, groups: int = 1) -> None:
         def column(dtype: torch.dtype) -> torch.Tensor:
             return torch.zeros(slots, dtype=dtype, device=place)
 
@@ -93,4 +96,12 @@ class DeviceSlots:
         self.top_p = column(torch.float32)
         self.min_p = column(torch.float32)
         self.seed = column(torch.int64)
-        self.table = torch.zeros(slots, pages_per_slot, dtype=torch.int32, device=place)
+        self.groups = groups
+        self.table = torch.zeros(slots, groups * pages_per_slot, dtype=torch.int32, device=place)
+
+    def tables(self, slots: torch.Tensor, width: int) -> torch.Tensor:
+        """The first `width` pages of these slots, int32 [n, width], or [groups, n, width]."""
+        found = self.table[:, : self.groups * width].index_select(0, slots)
+        if self.groups == 1:
+            return found
+        return found.view(len(slots), width, self.groups).permute(2, 0, 1).contiguous()
