@@ -67,6 +67,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kv_memory: Annotated[
         str, Meta(description="KV pool, as 512MiB, 2GiB or 4096tokens; empty: chosen from free memory.")
     ] = ""
+    gpu_memory: Annotated[
+        str,
+        Meta(
+            description="Memory of the GPU that weights, steps and KV pool may fill together, as a share (0.9) "
+            "or as 70GiB; the pool is what is left of it."
+        ),
+    ] = "0.9"
     host_kv_memory: Annotated[
         str,
         Meta(description="Host memory for KV that leaves the pool, as 8GiB or 100000tokens; empty: none."),
@@ -84,6 +91,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = "through"
     prefix_cache: Annotated[bool, Meta(description="Reuse the KV of earlier prompts and answers.")] = True
     overlap: Annotated[bool, Meta(description="Plan one step ahead of the device.")] = True
+    graphs: Annotated[
+        bool, Meta(description="On cuda: replay steps of decodes from CUDA graphs; the tokens are the same.")
+    ] = True
 
     device: Annotated[
         Literal["auto", "cpu", "cuda", "sim"],

@@ -7,6 +7,7 @@ first.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -17,9 +18,11 @@ from stretto.roles.executor.build_tiers import Tiers, build_tiers
 from stretto.roles.executor.device import Device
 from stretto.roles.executor.errors import ConfigError
 from stretto.roles.executor.kv import PageShape, count_pages, default_bytes
+from stretto.roles.executor.largest_step import ROWS, largest_plan, pool_bytes, run_largest
 from stretto.roles.executor.models import build_model
 from stretto.roles.executor.models.loader import Loader
 from stretto.roles.executor.runner import Runner
+from stretto.roles.executor.runner_device import DeviceRunner
 from stretto.roles.executor.weights.model_config import ModelConfig, load_model_config
 from stretto.roles.executor.weights.safetensors_dir import Weights
 
@@ -33,6 +36,8 @@ class Built(NamedTuple):
     pages: int
     tiers: Tiers | None = None
     """What lies below the pool."""
+    windows: tuple[int, ...] = (0,)
+    """As in `Hello`."""
 
 
 def build(config: Config, wake: Callable[[], None], progress: Callable[[str], None]) -> Built:
@@ -47,19 +52,28 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
         return build_simulated(config, wake, progress)
     device = make_device(config.device, wake)
     model_config = load_model_config(config.model_dir)
+    _refuse_tiers(config, model_config)
     max_len = _max_len(config, model_config)
     progress(f"loading {config.model_dir}")
     loader = _loader(config, model_config, device)
     model = build_model(model_config, loader, max_len)
-    shape = PageShape(model.kv_layers, config.page_size, model.kv_heads, model.head_dim, model.dtype)
+    heads, groups = (model.kv_heads, model.head_dim), len(model.kv_windows)
+    shape = PageShape(model.kv_layers, config.page_size, *heads, model.dtype, groups)
+    longest = -(-max_len // config.page_size)
+    on_device = device.torch_device.type == "cuda" and len(model.kv_windows) == 1
+    if on_device:
+        progress("running the largest step")
+        largest = largest_plan(config.max_batched_tokens or ROWS, config.max_seqs, max_len, config.page_size)
+        run_largest(device, model, shape, largest, config.max_seqs, longest)
     pages = _count_pages(config, shape, device, max_len)
     if device.torch_device.type == "cpu":
         group = model_config.num_heads // model_config.num_kv_heads
         network = warm.network(model.head_dim, group) | loader.kernels if loader.kernels else {}
         warm.compile_all(network | warm.sampler(), progress)
-    cache, longest = shape.allocate(pages, device.torch_device), -(-max_len // config.page_size)
+    cache = shape.allocate(pages, device.torch_device)
     tiers = build_tiers(config, device, cache, shape, longest, wake)
-    runner = Runner(
+    kind = partial(DeviceRunner, graphs=config.graphs) if on_device else Runner
+    runner = kind(
         device=device,
         model=model,
         cache=cache,
@@ -68,7 +82,7 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
         wake=wake,
         transfers=None if tiers is None else tiers.transfers,
     )
-    return Built(runner, device.name, str(model.dtype).removeprefix("torch."), pages, tiers)
+    return Built(runner, device.name, str(model.dtype).removeprefix("torch."), pages, tiers, model.kv_windows)
 
 
 def make_device(name: str, alarm: Callable[[], None]) -> Device:
@@ -95,6 +109,14 @@ def _loader(config: Config, model_config: ModelConfig, device: Device) -> Loader
     return Loader(Weights(config.model_dir), device.torch_device, dtype, config.quantization)
 
 
+def _refuse_tiers(config: Config, model: ModelConfig) -> None:
+    if model.window_layers and (config.host_kv_memory or config.disk_kv):
+        raise ConfigError(
+            "the model's layers look back through sliding windows, and such KV is kept on the device only; "
+            "leave out --host-kv-memory and --disk-kv"
+        )
+
+
 def _refuse_quantization(config: Config) -> None:
     if config.quantization != "none":
         raise ConfigError(f"--quantization {config.quantization} is for --device cpu; leave it out")
@@ -115,5 +137,8 @@ def _max_len(config: Config, model: ModelConfig) -> int:
 
 def _count_pages(config: Config, shape: PageShape, device: Device, max_len: int) -> int:
     free = device.free_memory()
-    default = default_bytes(shape, device.torch_device, free, config.max_seqs, max_len)
+    if device.torch_device.type == "cuda":
+        default = pool_bytes(config.gpu_memory, free, device.total_memory(), shape)
+    else:
+        default = default_bytes(shape, free, config.max_seqs, max_len)
     return count_pages(config.kv_memory, shape, free, default)

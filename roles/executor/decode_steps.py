@@ -15,7 +15,9 @@ Padded rows are of the spare slot and of no position: they write no key and read
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import torch
 
@@ -30,7 +32,7 @@ from stretto.roles.executor.sampler import Sampler
 from stretto.roles.executor.scorer import Scorer
 
 EAGER = 2
-"""Plain steps of a size that run launch by launch: the first loads its kernels, which a capture may not."""
+"""How often work runs launch by launch: the first time loads its kernels, which a capture may not."""
 
 
 def new_inputs(rows: int, sequences: int, samples: int, width: int, place: torch.device) -> StepInputs:
@@ -69,20 +71,39 @@ def rows_of(inputs: StepInputs, samples: int) -> Rows[torch.Tensor]:
     return Rows(*first, inputs.query_starts, inputs.kv_lengths, *sampled)
 
 
+class Part:
+    """Work that is captured once it has been done often enough, and replayed from then on."""
+
+    def __init__(self, work: Callable[[], None], device: Device, graphs: bool) -> None:
+        self._launch, self._device, self._left = work, device, EAGER if graphs else None
+        self.captured = False
+
+    def __call__(self) -> None:
+        if self._left == 0 and not self.captured:
+            self._launch, self.captured = self._device.capture(self._launch), True
+        elif self._left:
+            self._left -= 1
+        self._launch()
+
+
 @dataclass
 class Bucket:
-    """The work of steps of one size. The two callables give it to the stream."""
+    """Where the work of steps of one size finds and leaves things."""
 
     deltas: Deltas[torch.Tensor]
     inputs: StepInputs
     width: int
-    forward: Callable[[], None]
-    sample: Callable[[], None]
-    logits: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    """[bucket, V]: where `forward` leaves them."""
-    seen: int = 0
-    """Plain steps so far, while nothing is captured."""
-    captured: bool = False
+    """Columns of the block tables that are looked at."""
+    logits: torch.Tensor
+    """[bucket, V]: where the forward part leaves them."""
+
+
+class Parts(NamedTuple):
+    """A bucket and its work."""
+
+    bucket: Bucket
+    forward: Part
+    sample: Part
 
 
 class DecodeSteps:
@@ -104,50 +125,36 @@ class DecodeSteps:
         self._packed = torch.zeros(Layout(0, most, 0, 0, most).starts[-1], dtype=torch.int32, device=place)
         self._inputs = new_inputs(most, most, most, self._table_width, place)
         self._tokens = torch.zeros(most, dtype=torch.int32, device=place)
-        self._buckets: dict[tuple[int, int], Bucket] = {}
+        self._parts: dict[tuple[int, int], Parts] = {}
 
     def __call__(self, batch: DeltaBatch[torch.Tensor], tokens: torch.Tensor, scorer: Scorer | None) -> None:
         """Run a step that has a bucket; tokens: int32 [decodes], written."""
-        bucket = self._bucket(batch)
+        bucket, forward, sample = self._parts_of(batch)
         self._packed[: len(batch.packed)].copy_(batch.packed)
-        plain = batch.controlled is None and scorer is None
-        if plain and self._graphs and not bucket.captured:
-            self._capture_in_time(bucket)
-        bucket.forward()
-        if plain:
-            bucket.sample()
+        forward()
+        if batch.controlled is None and scorer is None:
+            sample()
             tokens.copy_(self._tokens[: len(tokens)])
         else:
             whole = batch.with_rows(rows_of(bucket.inputs, len(tokens)))
             self._sampler(lambda rows: bucket.logits[: len(rows)], whole, tokens, scorer)
 
-    def _bucket(self, batch: DeltaBatch[torch.Tensor]) -> Bucket:
+    def _parts_of(self, batch: DeltaBatch[torch.Tensor]) -> Parts:
         size = bucket_of(batch.sizes.decodes)
         width = width_of(batch.sizes.width, self._table_width)
-        if (size, width) not in self._buckets:
-            self._buckets[size, width] = self._new_bucket(size, width, batch.layout)
-        return self._buckets[size, width]
+        if (size, width) not in self._parts:
+            bucket = self._new_bucket(size, width, batch.layout)
+            works = partial(self._forward, bucket), partial(self._sample, bucket)
+            self._parts[size, width] = Parts(
+                bucket, *(Part(work, self._device, self._graphs) for work in works)
+            )
+        return self._parts[size, width]
 
     def _new_bucket(self, size: int, width: int, layout: Layout) -> Bucket:
         fixed = self._inputs
         inputs = StepInputs(*(part[:size] for part in fixed))
         inputs = inputs._replace(query_starts=fixed.query_starts[: size + 1])
-        bucket = Bucket(
-            deltas=layout.unpack(self._packed),
-            inputs=inputs,
-            width=width,
-            forward=lambda: self._forward(bucket),
-            sample=lambda: self._sample(bucket),
-        )
-        return bucket
-
-    def _capture_in_time(self, bucket: Bucket) -> None:
-        """Capture a bucket that has been seen often enough."""
-        bucket.seen += 1
-        if bucket.seen > EAGER:
-            bucket.forward = self._device.capture(bucket.forward)
-            bucket.sample = self._device.capture(bucket.sample)
-            bucket.captured = True
+        return Bucket(layout.unpack(self._packed), inputs, width, torch.empty(0))
 
     def _forward(self, bucket: Bucket) -> None:
         inputs = bucket.inputs

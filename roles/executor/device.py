@@ -96,5 +96,8 @@ class Device(Protocol):
     def free_memory(self) -> int:
         """Bytes that may still be allocated where the device's tensors live."""
 
+    def total_memory(self) -> int:
+        """Bytes that the device's tensors and everything else there have together."""
+
     def close(self) -> None:
         """Finish the work given so far, then end the device's threads."""

@@ -21,17 +21,16 @@ class CpuEvent:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._passed = threading.Event()
-        self._callbacks: list[Callable[[], None]] = []
-        self._time = 0.0
+        self._callbacks: list[Callable[[], object]] = []
+        self._time: float | None = None
 
     @property
     def done(self) -> bool:
-        return self._passed.is_set()
+        return self._time is not None
 
     @property
     def time(self) -> float:
-        if not self.done:
+        if self._time is None:
             raise RuntimeError("an event has no time before it is done")
         return self._time
 
@@ -39,11 +38,10 @@ class CpuEvent:
         """Mark the event as done, now or `at` another time; called by the stream's thread."""
         with self._lock:
             self._time = time.monotonic() if at is None else at
-            self._passed.set()
         for callback in self._callbacks:
             callback()
 
-    def on_done(self, callback: Callable[[], None]) -> None:
+    def on_done(self, callback: Callable[[], object]) -> None:
         """Call back when done: from the stream's thread, or right now."""
         with self._lock:
             if not self.done:
@@ -53,7 +51,9 @@ class CpuEvent:
 
     def wait(self) -> None:
         """Block the calling stream's thread until the event is done."""
-        self._passed.wait()
+        passed = threading.Event()
+        self.on_done(passed.set)
+        passed.wait()
 
 
 class CpuStream:
@@ -139,6 +139,10 @@ class CpuDevice:
         """See `free_host_memory`."""
         return free_host_memory()
 
+    def total_memory(self) -> int:
+        """Of the machine."""
+        return _meminfo(Path("/proc/meminfo"), "MemTotal")
+
     def close(self) -> None:
         for stream in self._streams:
             stream.close()
@@ -150,12 +154,12 @@ class CpuDevice:
 
 def free_host_memory() -> int:
     """Bytes: `MemAvailable`, or what the control group still allows where that is less."""
-    return int(min(_mem_available(Path("/proc/meminfo")), _cgroup_room(Path("/sys/fs/cgroup"))))
+    return int(min(_meminfo(Path("/proc/meminfo"), "MemAvailable"), _cgroup_room(Path("/sys/fs/cgroup"))))
 
 
-def _mem_available(meminfo: Path) -> int:
+def _meminfo(meminfo: Path, field: str) -> int:
     fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-    return int(fields["MemAvailable"].split()[0]) << 10
+    return int(fields[field].split()[0]) << 10
 
 
 def _cgroup_room(cgroup: Path) -> float:

@@ -208,6 +208,9 @@ class CudaDevice:
     def free_memory(self) -> int:
         return self._cuda.mem_get_info()[0]
 
+    def total_memory(self) -> int:
+        return self._cuda.mem_get_info()[1]
+
     def close(self) -> None:
         self._watched.put(None)
         self._watcher.join()

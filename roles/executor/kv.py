@@ -21,8 +21,6 @@ CPU_LIMIT = 2 << 30
 CPU_TOKENS_PER_SLOT = 2048
 """What the default pool wants on a CPU, within a quarter of the free memory and 2 GiB: a server of this size
 shares its machine with others."""
-CUDA_SHARE = 0.85
-"""Of the memory that is free once the weights are loaded; the rest is for activations."""
 
 
 class KVCache(NamedTuple):
@@ -34,13 +32,15 @@ class KVCache(NamedTuple):
 
 @dataclass(frozen=True)
 class PageShape:
-    """What one page holds."""
+    """What one page holds: tokens of a group of layers."""
 
     layers: int
     page_size: int
     kv_heads: int
     head_dim: int
     dtype: torch.dtype
+    groups: int = 1
+    """Of the model's layers: the same tokens need a page in each of them."""
 
     @property
     def bytes(self) -> int:
@@ -76,11 +76,9 @@ def count_pages(wanted: str, shape: PageShape, free: int, default: int) -> int:
     return size // shape.bytes
 
 
-def default_bytes(shape: PageShape, place: torch.device, free: int, slots: int, max_len: int) -> int:
-    """Size of the pool when the user does not say."""
-    if place.type == "cuda":
-        return int(free * CUDA_SHARE)
-    pages_per_slot = -(-min(max_len, CPU_TOKENS_PER_SLOT) // shape.page_size)
+def default_bytes(shape: PageShape, free: int, slots: int, max_len: int) -> int:
+    """Size of a CPU's pool when the user does not say."""
+    pages_per_slot = -(-min(max_len, CPU_TOKENS_PER_SLOT) // shape.page_size) * shape.groups
     return min(slots * pages_per_slot * shape.bytes, int(free * CPU_SHARE), CPU_LIMIT)
 
 
@@ -99,7 +97,7 @@ def parse_size(text: str, shape: PageShape, option: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", text.lower())
     unit = match[2] if match else ""
     if match and unit in ("token", "tokens"):
-        return int(-(-float(match[1]) // shape.page_size)) * shape.bytes
+        return int(-(-float(match[1]) // shape.page_size)) * shape.groups * shape.bytes
     if match and unit in UNITS:
         return int(float(match[1]) * UNITS[unit])
     raise ConfigError(f"{option} {text!r} is not a size; write it as 512MiB, 2GiB or 4096tokens")

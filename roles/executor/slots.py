@@ -67,6 +67,19 @@ class HostSlots:
         self._page_counts[slots] += counts
         return np.stack([growth[:, 0], index, growth[:, 1]], axis=1)
 
+    def advance(self, slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Lengthen distinct slots by `counts` tokens; returns their new lengths, int64 [n].
+
+        Raises RuntimeError when a slot has no page for them, which is a bug of the scheduler's.
+        """
+        lengths: np.ndarray = self.lengths[slots] + counts
+        room = self._page_counts[slots] // self.groups * self.page_size
+        if (lengths > room).any():
+            at = int((lengths - room).argmax())
+            raise RuntimeError(f"slot {slots[at]} has no page for position {room[at]}")
+        self.lengths[slots] = lengths
+        return lengths
+
     def cells(self, slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Where in the pool the tokens at these positions live: page * page_size + offset, int64 [n],
         or [groups, n] where there are several groups of layers.

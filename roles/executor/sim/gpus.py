@@ -42,4 +42,4 @@ LINKS = {"a100": 25e9, "h100": 50e9, "h200": 50e9, "b200": 50e9, "l40s": 25e9}
 some four fifths of it are reached."""
 
 POOL_SHARE = 0.85
-"""Of the memory that the weights leave, as on a real GPU (`kv.CUDA_SHARE`); the rest is for activations."""
+"""Of the memory that the weights leave; the rest is for activations."""

@@ -134,7 +134,7 @@ def test_closing_finishes_the_work_and_ends_the_threads(alarm: threading.Event) 
 
 def test_free_memory_is_what_the_system_and_the_container_leave(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    5 kB\n")
-    assert device_cpu._mem_available(tmp_path / "meminfo") == 5 * 1024
+    assert device_cpu._meminfo(tmp_path / "meminfo", "MemAvailable") == 5 * 1024
     assert device_cpu._cgroup_room(tmp_path) == float("inf")
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.current").write_text("900\n")

@@ -52,14 +52,10 @@ def test_the_default_is_used_within_what_is_free() -> None:
 
 
 def test_the_default_on_a_cpu_is_modest() -> None:
-    assert default_bytes(SHAPE, CPU, free=64 * GIB, slots=2, max_len=100) == 2 * 7 * SHAPE.bytes
-    assert default_bytes(SHAPE, CPU, free=64 * GIB, slots=2, max_len=1 << 20) == 2 * 128 * SHAPE.bytes
-    assert default_bytes(SHAPE, CPU, free=GIB, slots=4096, max_len=8192) == GIB // 4
-    assert default_bytes(SHAPE, CPU, free=64 * GIB, slots=4096, max_len=8192) == CPU_LIMIT
-
-
-def test_the_default_on_a_gpu_is_most_of_it() -> None:
-    assert default_bytes(SHAPE, torch.device("cuda"), free=100, slots=1, max_len=1) == 85
+    assert default_bytes(SHAPE, free=64 * GIB, slots=2, max_len=100) == 2 * 7 * SHAPE.bytes
+    assert default_bytes(SHAPE, free=64 * GIB, slots=2, max_len=1 << 20) == 2 * 128 * SHAPE.bytes
+    assert default_bytes(SHAPE, free=GIB, slots=4096, max_len=8192) == GIB // 4
+    assert default_bytes(SHAPE, free=64 * GIB, slots=4096, max_len=8192) == CPU_LIMIT
 
 
 def test_the_pool_has_the_layout_of_the_kernels() -> None:
