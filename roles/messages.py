@@ -607,7 +607,8 @@ class Admit(msgspec.Struct, frozen=True, array_like=True):
     length: int
     """Tokens whose keys and values the pages already hold."""
     pages: bytes
-    """int32: the slot's block table so far, in order of position."""
+    """int32: the slot's block table so far, in order of position, then of the groups of layers
+    (`Hello.windows`); -1 where no layer looks any more."""
     sampling: Sampling
     prompt_length: int = 0
     """Tokens of the sequence that are prompt; those after them are output, also when they are replayed."""
@@ -630,7 +631,8 @@ class Plan(msgspec.Struct, tag="plan", frozen=True, array_like=True):
     copies: bytes = b""
     """int32[n, 2]: (source, destination) whole pages, copied before the forward pass."""
     growth: bytes = b""
-    """int32[n, 2]: (slot, page) appended to the slot's block table."""
+    """int32[n, 2]: (slot, page) appended to the slot's block table. A page that no window reaches any more is
+    given to others without a word."""
     chunks: bytes = b""
     """int32[n, 3]: (slot, count, samples): `samples` is 1 where the chunk is the last before sampling."""
     chunk_ids: bytes = b""
@@ -686,6 +688,9 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, array_like=True):
     """Pages per second between device and host, measured or modelled; 0: not known."""
     prefill_rate: float = 0.0
     """Tokens of a prompt that the device computes per second, measured or modelled; 0: not known."""
+    windows: tuple[int, ...] = (0,)
+    """Of each group of the model's layers, how many positions they look back on, their own among them; 0: all.
+    Lists of pages have one of each group for every `page_size` tokens, in the order of the groups."""
 
 
 class RowLogprobs(msgspec.Struct, frozen=True, array_like=True):

@@ -51,6 +51,7 @@ class Executor(Role):
 
         built = build(config, self.ctx.wake_from_thread, self._progress)
         self._runner, self._pages, self._tiers = built.runner, built.pages, built.tiers
+        self._windows = built.windows
         self._progress("warming up")
         await self._warm_up()
         return {
@@ -104,7 +105,7 @@ class Executor(Role):
 
     def _hello(self) -> m.Hello:
         if self._tiers is None:
-            return m.Hello(self._pages, prefill_rate=self._prefill_rate)
+            return m.Hello(self._pages, prefill_rate=self._prefill_rate, windows=self._windows)
         _, host_pages, disk, copy_rate = self._tiers
         return m.Hello(self._pages, host_pages, disk, copy_rate, prefill_rate=self._prefill_rate)
 

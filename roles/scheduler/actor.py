@@ -225,6 +225,7 @@ class Scheduler(Role):
             below=below,
             policy=config.schedule_policy,
             max_overtakes=config.max_overtakes,
+            windows=hello.windows,
         )
 
     # Messages out.

@@ -68,3 +68,16 @@ def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_refused() -> None:
     assert isinstance(device, CpuDevice)
     with pytest.raises(ConfigError, match="try --device cpu"):
         make_device("cuda", lambda: None)
+
+
+def test_layers_with_windows_are_groups_of_pages_of_equal_size(make_tiny: Any) -> None:
+    some = {"use_sliding_window": True, "sliding_window": 12, "max_window_layers": 1, "num_hidden_layers": 4}
+    built, _ = make(make_tiny("Qwen2", **some), kv_memory="160tokens")
+    assert (built.windows, built.pages) == ((0, 12, 12, 12), 4 * 10)
+    built, _ = make(make_tiny("Mistral", sliding_window=64), kv_memory="160tokens")
+    assert (built.windows, built.pages) == ((64,), 10)
+
+
+def test_kv_of_windows_is_not_kept_below_the_device(make_tiny: Any) -> None:
+    with pytest.raises(ConfigError, match="leave out --host-kv-memory"):
+        make(make_tiny("Mistral", sliding_window=64), host_kv_memory="160tokens")
