@@ -2,8 +2,8 @@
 
     stretto bench flood [--connections 2000] [--requests 10000] [--deaf 50] [--json FILE]
 
-Exit code 1 where `/health` takes longer than a second, a process grows without bound, a request is neither
-queued nor refused with 429, a good request fails afterwards, or something is kept when it is over.
+Exit code 1 where `/health` takes longer than a second, a process grows by more than its share of what waits,
+a request that has room does not wait, a good request fails afterwards, or something is kept when it is over.
 """
 
 from __future__ import annotations
@@ -32,8 +32,14 @@ from stretto.roles.client.errors import StrettoError
 from stretto.roles.preflight import raise_file_limit
 
 HEALTH_SECONDS = 1.0
-GROWTH_MIB = 512.0
-"""What a process may hold more while the flood lasts: 10,000 queued requests are some 50 KB each."""
+KIB_PER_REQUEST = 16.0
+"""What a queued request, whose prompt is 1 KB, may cost a process."""
+GROWTH_MIB = 64.0
+"""What a process may hold more besides."""
+KV_MEMORY = "4096tokens"
+"""Small, so that it has no part in what grows: one page after the other is touched."""
+RESUME_SECONDS = 5.0
+"""A client that leaves a busy server may not get its goodbye through; what it asked for goes on so long."""
 SOCKETS = 20
 """WebSockets that carry the requests."""
 _GOOD: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
@@ -54,8 +60,7 @@ def main(json_file: Path | None, plot_file: Path | None, **options: Any) -> None
     """Run, report, judge."""
     report = Report("flood", json_file, plot_file)
     raise_file_limit()
-    queue = ("--max-queued-requests", str(options["requests"]), "--max-queued-tokens", "0")
-    with launch(*queue) as server:
+    with launch(*_limits(options["requests"] + options["deaf"])) as server:
         figures = asyncio.run(Flood(server, **options).run())
     holdings = figures["holdings"]
     rows = [
@@ -63,12 +68,26 @@ def main(json_file: Path | None, plot_file: Path | None, **options: Any) -> None
         for title in holdings["before"]
     ]
     print(table(["MiB of its own", *holdings], rows))
-    print(f"/health took {figures['health_max_s']:.3f} s at most; {figures['refused']} requests were refused")
+    print(
+        f"/health took {figures['health_max_s']:.3f} s at most; {figures['queued_max']} requests waited "
+        f"at once, {figures['refused']} were refused"
+    )
     print("\n".join(figures["faults"]))
     places = list(holdings["before"])
     series = {when: [holdings[when].get(p, {}).get("mib", 0.0) for p in places] for when in holdings}
     report.publish(figures, Chart("Memory of each process", "bars", places, series, y_label="MiB"))
     sys.exit(1 if figures["faults"] else 0)
+
+
+def _limits(requests: int) -> list[str]:
+    """Options of a server that lets so many wait."""
+    options = {
+        "max-queued-requests": requests,
+        "max-queued-tokens": 0,
+        "resume-seconds": RESUME_SECONDS,
+        "kv-memory": KV_MEMORY,
+    }
+    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
 
 
 class Flood:
@@ -79,6 +98,7 @@ class Flood:
         self._connections, self._requests, self._deaf, self._seconds = connections, requests, deaf, seconds
         self._answers: Counter[str] = Counter()
         self._health: list[float] = []
+        self._queued = 0
         self._peak: Census = {}
         self._over = threading.Event()
         self._faults: list[str] = []
@@ -101,6 +121,7 @@ class Flood:
             "requests": self._requests,
             "deaf": self._deaf,
             "health_max_s": round(max(self._health), 3),
+            "queued_max": self._queued,
             "refused": self._answers["429"],
             "answers": dict(self._answers),
             "holdings": holdings,
@@ -110,9 +131,10 @@ class Flood:
     def _judge(self, before: Census) -> None:
         if max(self._health) > HEALTH_SECONDS:
             self._faults.append(f"/health took {max(self._health):.2f} s")
-        self._faults += grown(before, self._peak, GROWTH_MIB, self._connections + self._deaf + 10 * SOCKETS)
-        if odd := {k: n for k, n in self._answers.items() if k not in ("429", "ended", "cancelled")}:
-            self._faults.append(f"requests ended otherwise: {odd}")
+        growth = GROWTH_MIB + KIB_PER_REQUEST * self._requests / 1024
+        self._faults += grown(before, self._peak, growth, self._connections + self._deaf + 10 * SOCKETS)
+        if odd := {k: n for k, n in self._answers.items() if k not in ("ended", "cancelled")}:
+            self._faults.append(f"requests that had room ended otherwise: {odd}")
 
     async def _serve_good(self) -> None:
         async with httpx.AsyncClient(base_url=self._server.url, timeout=60) as http:
@@ -164,6 +186,9 @@ class Flood:
                 except httpx.HTTPError as error:
                     self._faults.append(f"/health failed: {error!r}")
                 self._health.append(time.monotonic() - began)
+                self._queued = max(
+                    self._queued, int(self._server.metrics().get("stretto_requests_queued", 0))
+                )
                 self._peak = peak(self._peak, census(self._server))
 
 
