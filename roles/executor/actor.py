@@ -129,11 +129,11 @@ class Executor(Role):
         """A few steps: the first request is not to pay for what is done once, and the pace is learnt."""
         from stretto.roles.executor.pace import prefill_rate, prompt_plan
 
-        config = self.ctx.config
-        await self._compute(prompt_plan(1, config.page_size))
+        config, groups = self.ctx.config, len(self._windows)
+        await self._compute(prompt_plan(1, config.page_size, groups))
         if not config.max_batched_tokens or config.host_kv_memory:
-            room = min(self._pages * config.page_size, config.max_model_len or sys.maxsize)
-            self._prefill_rate = await prefill_rate(self._compute, room, config.page_size)
+            room = min(self._pages // groups * config.page_size, config.max_model_len or sys.maxsize)
+            self._prefill_rate = await prefill_rate(self._compute, room, config.page_size, groups)
 
     async def _compute(self, plan: m.Plan) -> m.Result:
         """Run a plan that nobody asked for."""

@@ -38,8 +38,6 @@ class Built(NamedTuple):
     """What lies below the pool."""
     windows: tuple[int, ...] = (0,)
     """As in `Hello`."""
-    windows: tuple[int, ...] = (0,)
-    """As in `Hello`."""
 
 
 def build(config: Config, wake: Callable[[], None], progress: Callable[[str], None]) -> Built:
@@ -54,7 +52,6 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
         return build_simulated(config, wake, progress)
     device = make_device(config.device, wake)
     model_config = load_model_config(config.model_dir)
-    _refuse_tiers(config, model_config)
     _refuse_tiers(config, model_config)
     max_len = _max_len(config, model_config)
     progress(f"loading {config.model_dir}")
@@ -110,14 +107,6 @@ def _loader(config: Config, model_config: ModelConfig, device: Device) -> Loader
     if device.torch_device.type != "cpu":
         _refuse_quantization(config)
     return Loader(Weights(config.model_dir), device.torch_device, dtype, config.quantization)
-
-
-def _refuse_tiers(config: Config, model: ModelConfig) -> None:
-    if model.window_layers and (config.host_kv_memory or config.disk_kv):
-        raise ConfigError(
-            "the model's layers look back through sliding windows, and such KV is kept on the device only; "
-            "leave out --host-kv-memory and --disk-kv"
-        )
 
 
 def _refuse_tiers(config: Config, model: ModelConfig) -> None:
