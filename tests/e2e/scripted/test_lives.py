@@ -139,3 +139,30 @@ def test_an_empty_stop_is_refused(narrow: Bench, stop: str | list[str]) -> None:
         narrow.ask(SHORT, stop=stop)
     assert failed.value.status == 400
     assert failed.value.error["param"].startswith("stop")
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_client_may_come_back_while_its_request_is_queued(narrow: Bench, wanted: bool) -> None:
+    url = narrow.server.url.replace("http", "ws") + "/v1/stream"
+    request = {"prompt": narrow.shelf.prompt(SHORT), "temperature": 0, "stream": False}
+    with blocked(narrow) as blocker:
+        with ws.connect(url) as lost:
+            lost.send(json.dumps({"type": "generate", "id": "a", "request": request, "resumable": True}))
+            handle = json.loads(lost.recv())["stream"]
+            narrow.wait(lambda metrics: metrics["requests_waiting"] == 1)
+            lost.socket.shutdown(2)
+        with ws.connect(url) as back:
+            back.send(
+                json.dumps({"type": "resume", "id": "b", "request": request, "stream": handle, "tokens": []})
+            )
+            if not wanted:
+                back.send(json.dumps({"type": "cancel", "id": "b"}))
+            else:
+                abort(narrow, "blocker")
+            done = json.loads(back.recv())
+        assert wanted or not blocker.done()
+        abort(narrow, "blocker")
+    assert (done["type"], done["text"], done["finish_reason"]) == (
+        ("done", SHORT.text, SHORT.finish) if wanted else ("done", "", "abort")
+    )
+    narrow.rest()
