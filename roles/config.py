@@ -70,7 +70,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     gpu_memory: Annotated[
         str,
         Meta(
-            description="Memory of the GPU that weights, steps and KV pool may fill together, as a share (0.9) "
+            description="Memory of the GPU that weights, steps and KV pool may fill, as a share (0.9) "
             "or as 70GiB; the pool is what is left of it."
         ),
     ] = "0.9"

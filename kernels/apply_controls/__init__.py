@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from stretto.kernels.apply_controls import cpu, reference
+from stretto.kernels.apply_controls import reference
 from stretto.kernels.apply_controls.state import BANS, BIAS, IN_OUTPUT, IN_PROMPT, PENALTIES, State
 from stretto.kernels.late import Late
 
 __all__ = ["BANS", "BIAS", "IN_OUTPUT", "IN_PROMPT", "PENALTIES", "State", "apply_controls"]
 
+cpu = Late("stretto.kernels.apply_controls.cpu")
 gpu = Late("stretto.kernels.apply_controls.triton")
 
 
@@ -28,7 +29,7 @@ def apply_controls(
     al., 2019, arXiv:1909.05858); 4. `frequency` times the token's count in the output is subtracted, then
     `presence` where that count is not 0. All in float32, one rounding an operation.
     """
-    if cpu.fits(logits, state):
+    if logits.is_cpu and cpu.fits(logits, state):
         cpu.apply_controls(logits, rows, slots, positions, state)
     elif logits.is_cuda:
         gpu.apply_controls(logits, rows, slots, positions, state)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stretto.kernels.linear import cpu, integer, quantized, reference
-from stretto.kernels.pool import Kernel
+from stretto.kernels.late import Late
+from stretto.kernels.linear import reference
+
+if TYPE_CHECKING:
+    from stretto.kernels.pool import Kernel
 
 __all__ = ["Linear"]
+
+cpu, integer, quantized = (Late(f"stretto.kernels.linear.{name}") for name in ("cpu", "integer", "quantized"))
 
 
 class Linear:

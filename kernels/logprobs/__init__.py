@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 
 from stretto.kernels.late import Late
-from stretto.kernels.logprobs import cpu, reference
+from stretto.kernels.logprobs import reference
 
 __all__ = ["logprobs"]
 
+cpu = Late("stretto.kernels.logprobs.cpu")
 gpu = Late("stretto.kernels.logprobs.triton")
 
 
@@ -33,7 +34,7 @@ def logprobs(
     and the blocks' sums added in float64; exp is `sample`'s, which bottoms out at -87. So a row's bits depend
     on nothing but the row, and every implementation finds the same.
     """
-    if cpu.fits(logits, values, ranks, top_ids, top):
+    if logits.is_cpu and cpu.fits(logits, values, ranks, top_ids, top):
         cpu.logprobs(logits, tokens, values, ranks, top_ids, top)
     elif logits.is_cuda:
         gpu.logprobs(logits, tokens, values, ranks, top_ids, top)

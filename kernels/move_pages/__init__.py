@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from stretto.kernels.late import Late
-from stretto.kernels.move_pages import cpu
 
 __all__ = ["gather_pages", "scatter_pages"]
 
+cpu = Late("stretto.kernels.move_pages.cpu")
 gpu = Late("stretto.kernels.move_pages.triton")
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 from stretto.kernels.late import Late
-from stretto.kernels.paged_attention import cpu, reference
+from stretto.kernels.paged_attention import reference
 
 __all__ = ["paged_attention"]
 
+cpu = Late("stretto.kernels.paged_attention.cpu")
 gpu = Late("stretto.kernels.paged_attention.triton")
 
 
@@ -48,7 +49,7 @@ def paged_attention(
     for, and sequences of one row and no keys, whose rows of out stay as they were.
     """
     cache = (k_cache, v_cache, block_tables, query_starts, kv_lengths)
-    if cpu.fits(out, q, k_cache, v_cache):
+    if q.is_cpu and cpu.fits(out, q, k_cache, v_cache):
         cpu.paged_attention(out, q, *cache, scale, window=window)
         return
     options: dict[str, Any] = {"window": window, "k_scale": k_scale, "v_scale": v_scale}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 
 from stretto.kernels.late import Late
-from stretto.kernels.rms_norm import cpu, reference
+from stretto.kernels.rms_norm import reference
 
 __all__ = ["rms_norm"]
 
+cpu = Late("stretto.kernels.rms_norm.cpu")
 gpu = Late("stretto.kernels.rms_norm.triton")
 
 
@@ -25,7 +26,7 @@ def rms_norm(
     place. norm(y) = y / sqrt(mean(y * y) + eps), in float32 whatever the dtypes. For a norm per head, T
     counts heads.
     """
-    if cpu.fits(out, x, weight, residual):
+    if out.is_cpu and cpu.fits(out, x, weight, residual):
         cpu.rms_norm(out, x, weight, eps, residual)
     elif out.is_cuda:
         gpu.rms_norm(out, x, weight, eps, residual)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 
 from stretto.kernels.late import Late
-from stretto.kernels.rope_and_cache import cpu, reference
+from stretto.kernels.rope_and_cache import reference
 
 __all__ = ["rope_and_cache"]
 
+cpu = Late("stretto.kernels.rope_and_cache.cpu")
 gpu = Late("stretto.kernels.rope_and_cache.triton")
 
 
@@ -34,7 +35,7 @@ def rope_and_cache(
     k_scale, v_scale: float32 [Hk], or None; with them the caches are fp8 (e4m3) and hold x / scale, saturated
     at the type's 448. Off the CPU a negative slot writes nothing, for rows that only pad a captured graph.
     """
-    if cpu.fits(q, k, v, k_cache, v_cache):
+    if q.is_cpu and cpu.fits(q, k, v, k_cache, v_cache):
         cpu.rope_and_cache(q, k, v, cos_sin, positions, slots, k_cache, v_cache)
         return
     run = gpu.rope_and_cache if q.is_cuda else reference.rope_and_cache

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 
 from stretto.kernels.late import Late
-from stretto.kernels.sample import cpu, reference
+from stretto.kernels.sample import reference
 
 __all__ = ["sample"]
 
+cpu = Late("stretto.kernels.sample.cpu")
 gpu = Late("stretto.kernels.sample.triton")
 
 
@@ -45,7 +46,7 @@ def sample(
     integers, and exp and log are fixed polynomials without fused multiply-add, so every implementation
     finds the same token.
     """
-    if cpu.fits(logits, out):
+    if logits.is_cpu and cpu.fits(logits, out):
         cpu.sample(logits, temperature, top_k, top_p, min_p, seeds, positions, out)
     elif logits.is_cuda:
         gpu.sample(logits, temperature, top_k, top_p, min_p, seeds, positions, out)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from stretto.kernels import warm
 from stretto.roles.config import Config
 from stretto.roles.executor.build_tiers import Tiers, build_tiers
 from stretto.roles.executor.device import Device
@@ -37,7 +36,8 @@ class Built(NamedTuple):
     tiers: Tiers | None = None
     """What lies below the pool."""
     windows: tuple[int, ...] = (0,)
-    """As in `Hello`."""
+    state_pages: int = 0
+    """The last two as in `Hello`."""
 
 
 def build(config: Config, wake: Callable[[], None], progress: Callable[[str], None]) -> Built:
@@ -60,16 +60,14 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
     heads, groups = (model.kv_heads, model.head_dim), len(model.kv_windows)
     shape = PageShape(model.kv_layers, config.page_size, *heads, model.dtype, groups)
     longest = -(-max_len // config.page_size)
-    on_device = device.torch_device.type == "cuda" and len(model.kv_windows) == 1
+    on_device = device.torch_device.type == "cuda" and groups == 1 and not model.state_pages
     if on_device:
         progress("running the largest step")
         largest = largest_plan(config.max_batched_tokens or ROWS, config.max_seqs, max_len, config.page_size)
         run_largest(device, model, shape, largest, config.max_seqs, longest)
     pages = _count_pages(config, shape, device, max_len)
     if device.torch_device.type == "cpu":
-        group = model_config.num_heads // model_config.num_kv_heads
-        network = warm.network(model.head_dim, group) | loader.kernels if loader.kernels else {}
-        warm.compile_all(network | warm.sampler(), progress)
+        _compile_kernels(model_config, loader, progress)
     cache = shape.allocate(pages, device.torch_device)
     tiers = build_tiers(config, device, cache, shape, longest, wake)
     kind = partial(DeviceRunner, graphs=config.graphs) if on_device else Runner
@@ -82,7 +80,15 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
         wake=wake,
         transfers=None if tiers is None else tiers.transfers,
     )
-    return Built(runner, device.name, str(model.dtype).removeprefix("torch."), pages, tiers, model.kv_windows)
+    return Built(runner, device.name, str(model.dtype).removeprefix("torch."), pages, tiers, model.kv_windows, model.state_pages)
+
+
+def _compile_kernels(config: ModelConfig, loader: Loader, progress: Callable[[str], None]) -> None:
+    from stretto.kernels import warm  # a GPU does without the compiler that this imports
+
+    group = config.num_heads // config.num_kv_heads
+    network = warm.network(config.head_dim, group) | loader.kernels if loader.kernels else {}
+    warm.compile_all(network | warm.sampler(), progress)
 
 
 def make_device(name: str, alarm: Callable[[], None]) -> Device:

@@ -9,6 +9,7 @@ each, which changes no bit of any output row.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,10 +21,12 @@ from stretto.roles.executor.kv import KVCache
 from stretto.roles.executor.models.groups import group_layers
 from stretto.roles.executor.models.interface import Context, Logits
 from stretto.roles.executor.models.loader import Loader
-from stretto.roles.executor.models.replay import Replay
 from stretto.roles.executor.models.rotary import rotary_table
 from stretto.roles.executor.models.workspace import Workspace
 from stretto.roles.executor.weights.model_config import ModelConfig
+
+if TYPE_CHECKING:
+    from stretto.roles.executor.models.replay import Replay
 
 CALLS = 9
 """Kernels of a layer: two norms, four products, rotation, attention, gate."""
@@ -57,7 +60,7 @@ class Attention:
         mixed = space.rows("mixed", rows, heads * dim, x.dtype)
         out, scale = mixed.view(rows, heads, dim), self._head_dim**-0.5
         most = 1 if rows == len(context.kv_lengths) else None
-        paged_attention(out, q, keys, values, *context[2:], scale=scale, window=self._window, max_rows=most)
+        paged_attention(out, q, keys, values, *context[2:5], scale=scale, window=self._window, max_rows=most)
         self._out(mixed, out=x)
 
     def _norm_heads(self, part: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -97,6 +100,8 @@ class Layer:
 class Llama:
     """See `interface.Model`."""
 
+    state_pages = 0
+
     def __init__(self, config: ModelConfig, load: Loader, max_len: int) -> None:
         self.vocab_size, self.dtype = config.vocab_size, load.dtype
         windows = [config.window_of(layer) for layer in range(config.num_layers)]
@@ -118,6 +123,8 @@ class Llama:
         return place.type == "cpu" and len(self.kv_windows) == 1
 
     def _make_replay(self, config: ModelConfig, max_len: int) -> Replay:
+        from stretto.roles.executor.models.replay import Replay  # imports what compiles kernels for the CPU
+
         return Replay(self._run_layers, CALLS * config.num_layers, config.hidden_size, max_len)
 
     def __call__(self, ids: torch.Tensor, context: Context, cache: KVCache) -> Logits:

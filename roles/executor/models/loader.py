@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from stretto.kernels.linear import Linear
-from stretto.kernels.pool import Kernel
 from stretto.roles.executor.weights.safetensors_dir import Weights
+
+if TYPE_CHECKING:
+    from stretto.kernels.pool import Kernel
 
 
 class Loader:
