@@ -607,8 +607,8 @@ class Admit(msgspec.Struct, frozen=True, array_like=True):
     length: int
     """Tokens whose keys and values the pages already hold."""
     pages: bytes
-    """int32: the slot's block table so far, in order of position, then of the groups of layers
-    (`Hello.windows`); -1 where no layer looks any more."""
+    """int32: the slot's `Hello.state_pages`, whatever they hold, then its block table so far, in order of
+    position, then of the groups of layers (`Hello.windows`); -1 where no layer looks any more."""
     sampling: Sampling
     prompt_length: int = 0
     """Tokens of the sequence that are prompt; those after them are output, also when they are replayed."""
@@ -691,6 +691,11 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, array_like=True):
     windows: tuple[int, ...] = (0,)
     """Of each group of the model's layers, how many positions they look back on, their own among them; 0: all.
     Lists of pages have one of each group for every `page_size` tokens, in the order of the groups."""
+    state_pages: int = 0
+    """Pages that a sequence has besides as long as it runs, whatever its length."""
+    shelved: bytes = b""
+    """uint8[n, 16]: what the file store holds, as far as that was known in time and there is room for it in a
+    record; the rest comes in `Shelved`."""
 
 
 class RowLogprobs(msgspec.Struct, frozen=True, array_like=True):

@@ -8,9 +8,13 @@ they come, beside the steps.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import errno
 import sys
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -18,11 +22,16 @@ import msgspec
 
 from stretto.kernels import cache, threads
 from stretto.roles import messages as m
-from stretto.roles.actor import Context, Role, edge
+from stretto.roles.actor import Context, Role, SetupError, edge
 from stretto.roles.config import Config
+from stretto.roles.preflight import advice
 from stretto.roles.trace import Probe, span
 
 SCHEDULER = "scheduler.0"
+INDEX_SECONDS = 0.2
+"""For so long the first requests wait until it is known what is on disk."""
+LISTINGS = 16
+"""Messages of keys that go into `Hello`: a megabyte, of the four that a record may have."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Callable[[bytes], m.ToExecutor] = msgspec.msgpack.Decoder(m.ToExecutor).decode
@@ -49,11 +58,14 @@ class Executor(Role):
         self.load(config)
         from stretto.roles.executor.build import build
 
-        built = build(config, self.ctx.wake_from_thread, self._progress)
+        with _keeping_kernels(config.cache_dir):
+            built = build(config, self.ctx.wake_from_thread, self._progress)
         self._runner, self._pages, self._tiers = built.runner, built.pages, built.tiers
-        self._windows = built.windows
+        self._windows, self._state_pages = built.windows, built.state_pages
         self._progress("warming up")
-        await self._warm_up()
+        with _keeping_kernels(config.cache_dir):
+            await self._warm_up()
+        await self._wait_for_index()
         return {
             "device": built.device,
             "dtype": built.dtype,
@@ -98,14 +110,17 @@ class Executor(Role):
     def _introduce(self) -> None:
         """Forget what came before, and tell the scheduler what there is."""
         self._runner.reset()
-        self._send(self._hello())
-        if self._tiers is not None:
-            self._tiers.transfers.introduce()
+        listings = [] if self._tiers is None else self._tiers.transfers.introduce()
+        shelved = b"".join(listing.added for listing in listings[:LISTINGS])
+        self._send(msgspec.structs.replace(self._hello(), shelved=shelved))
+        for listing in listings[LISTINGS:]:
+            self._send(listing)
         self._introduced = True
 
     def _hello(self) -> m.Hello:
         if self._tiers is None:
-            return m.Hello(self._pages, prefill_rate=self._prefill_rate, windows=self._windows)
+            layout = {"windows": self._windows, "state_pages": self._state_pages}
+            return m.Hello(self._pages, prefill_rate=self._prefill_rate, **layout)
         _, host_pages, disk, copy_rate = self._tiers
         return m.Hello(self._pages, host_pages, disk, copy_rate, prefill_rate=self._prefill_rate)
 
@@ -129,11 +144,22 @@ class Executor(Role):
         """A few steps: the first request is not to pay for what is done once, and the pace is learnt."""
         from stretto.roles.executor.pace import prefill_rate, prompt_plan
 
-        config, groups = self.ctx.config, len(self._windows)
-        await self._compute(prompt_plan(1, config.page_size, groups))
-        if not config.max_batched_tokens or config.host_kv_memory:
-            room = min(self._pages // groups * config.page_size, config.max_model_len or sys.maxsize)
-            self._prefill_rate = await prefill_rate(self._compute, room, config.page_size, groups)
+        config, layout = self.ctx.config, (len(self._windows), self._state_pages)
+        await self._compute(prompt_plan(1, config.page_size, *layout))
+        if not config.max_batched_tokens or self._tiers is not None:
+            pages = (self._pages - self._state_pages) // len(self._windows)
+            room = min(pages * config.page_size, config.max_model_len or sys.maxsize)
+            self._prefill_rate = await prefill_rate(self._compute, room, config.page_size, *layout)
+
+    async def _wait_for_index(self) -> None:
+        """Prompts that come with us are to find what they left on disk, where that is soon known."""
+        if self._tiers is None:
+            return
+        until = time.monotonic() + INDEX_SECONDS
+        alarm = asyncio.get_running_loop().call_later(INDEX_SECONDS, self.ctx.wake)
+        while not self._tiers.transfers.indexed and time.monotonic() < until:
+            await self.ctx.wait()
+        alarm.cancel()
 
     async def _compute(self, plan: m.Plan) -> m.Result:
         """Run a plan that nobody asked for."""
@@ -147,3 +173,17 @@ class Executor(Role):
 
     def _progress(self, text: str) -> None:
         self.ctx.tell(m.Progress(text))
+
+
+@contextlib.contextmanager
+def _keeping_kernels(directory: str) -> Iterator[None]:
+    """A full disk is told as what its user can mend. Raises `SetupError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise SetupError(
+            f"cannot keep compiled kernels in {directory}: {advice(error)}, or set STRETTO_CACHE to another "
+            "place"
+        ) from error

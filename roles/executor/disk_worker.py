@@ -1,6 +1,7 @@
 """The thread that reads and writes the file store, so that neither the loop nor the device waits for a disk.
 
-Reads come first: a request waits for them. The scheduler bounds how much is asked for at once.
+The directory is read first, while the model is loaded. Then loads come before saves, for a request waits for
+them. The scheduler bounds how much is asked for at once.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,12 +35,16 @@ class DiskWorker:
     def __init__(self, store: DiskKV, wake: Callable[[], None]) -> None:
         self._store, self._wake = store, wake
         self._changed = threading.Condition()
-        """Guards the next five."""
+        """Guards the next seven."""
         self.era = 0
         """Tasks of earlier ones are forgotten."""
         self._loads: deque[DiskTask] = deque()
         self._saves: deque[DiskTask] = deque()
-        self._state: Literal["waiting", "listing", "working", "closing"] = "waiting"
+        self._state: Literal["reading", "waiting", "working", "closing"] = "reading"
+        self._listing: list[m.Shelved] | None = None
+        """What the directory held at the start, until it is told."""
+        self._asked = False
+        """Somebody wants to know what there is."""
         self._answers: list[m.Moved | m.Shelved] = []
         self._thread = threading.Thread(target=self._work, name="stretto-disk", daemon=True)
         self._thread.start()
@@ -51,9 +56,15 @@ class DiskWorker:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being done or waits."""
+        """Whether nothing that was asked for is being done or waits."""
         with self._changed:
-            return self._state == "waiting" and not self._loads and not self._saves
+            return self._state in ("reading", "waiting") and self._has_nothing
+
+    @property
+    def indexed(self) -> bool:
+        """Whether the directory has been read."""
+        with self._changed:
+            return self._state != "reading"
 
     def give(self, task: DiskTask) -> None:
         """Do this when its turn comes; from any thread."""
@@ -62,16 +73,19 @@ class DiskWorker:
                 (self._saves if task.save else self._loads).append(task)
                 self._changed.notify()
 
-    def introduce(self) -> None:
-        """Tell in `Shelved` what there is, before anything else; only while idle."""
+    def introduce(self) -> list[m.Shelved]:
+        """What there is, where that is known by now; `collect` tells it otherwise. Only while idle."""
         with self._changed:
-            self._state = "listing"
+            listing, self._listing = self._listing, None
+            self._asked = listing is None
             self._changed.notify()
+            return listing or []
 
     def forget(self) -> None:
         """Drop what has not begun, also what is yet to be given."""
         with self._changed:
             self.era += 1
+            self._asked = False
             self._loads.clear()
             self._saves.clear()
 
@@ -93,25 +107,40 @@ class DiskWorker:
     # What follows runs on the thread.
 
     def _work(self) -> None:
+        self._begin(self._listed())
         while (task := self._next()) != "closing":
             self._tell(self._listed() if task == "listing" else self._done(task))
 
+    def _begin(self, listing: list[m.Shelved]) -> None:
+        with self._changed:
+            asked, self._asked = self._asked, False
+            if not asked:
+                self._listing = listing
+        self._tell(listing if asked else [])
+
     def _next(self) -> DiskTask | Literal["listing", "closing"]:
         with self._changed:
-            self._changed.wait_for(lambda: self._state != "waiting" or self._loads or self._saves)
-            if self._state in ("listing", "closing"):
-                return self._state
+            self._changed.wait_for(lambda: self._state == "closing" or not self._has_nothing)
+            if self._state == "closing":
+                return "closing"
             self._state = "working"
+            if self._asked:
+                self._asked = False
+                return "listing"
             return (self._loads or self._saves).popleft()
 
-    def _tell(self, answers: list[m.Moved | m.Shelved]) -> None:
+    @property
+    def _has_nothing(self) -> bool:
+        return not (self._asked or self._loads or self._saves)
+
+    def _tell(self, answers: Sequence[m.Moved | m.Shelved]) -> None:
         with self._changed:
             self._answers.extend(answers)
             self._state = "waiting"
             self._changed.notify()
         self._wake()
 
-    def _listed(self) -> list[m.Moved | m.Shelved]:
+    def _listed(self) -> list[m.Shelved]:
         return [m.Shelved(added=b"".join(keys)) for keys in self._store.index()]
 
     def _done(self, task: DiskTask) -> list[m.Moved | m.Shelved]:

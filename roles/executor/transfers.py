@@ -120,12 +120,16 @@ class Transfers:
         if self._disk is not None:
             self._disk.forget()
 
-    def introduce(self) -> None:
-        """Tell a new scheduler what the disk has; only while idle."""
+    @property
+    def indexed(self) -> bool:
+        """Whether it is known what the disk has."""
+        return self._disk is None or self._disk.indexed
+
+    def introduce(self) -> list[m.Shelved]:
+        """What the disk has, for a new scheduler; what is not known yet comes later. Only while idle."""
         self.collect()
         self._disk_kinds.clear()
-        if self._disk is not None:
-            self._disk.introduce()
+        return [] if self._disk is None else self._disk.introduce()
 
     def close(self) -> None:
         """End the disk's thread; the stream belongs to the device."""

@@ -93,6 +93,20 @@ class Scheduler(Role):
             self._verify(core)
         self._watch_idle(core)
 
+    async def close(self) -> None:
+        """Save what the file store lacks of what memory holds, as far as there is time for it."""
+        core, until = self._core, self._loop.time() + self.ctx.grace
+        if core is None or not core.tiers.below.disk:
+            return
+        core.hurry()
+        alarm = self._loop.call_at(until, self.ctx.wake)
+        while self._device_ready and core.tiers.unsaved and self._loop.time() < until:
+            self._send_moves(core)
+            await self.ctx.wait()
+            for message in self._drain_results():
+                self._on_executor(message)
+        alarm.cancel()
+
     def probes(self) -> tuple[Probe, ...]:
         """See `roles.actor`."""
         return (
@@ -155,10 +169,12 @@ class Scheduler(Role):
         self.ctx.meter.set("kv_pages", hello.pages)
         limits = self._limits(hello)
         self.ctx.meter.set("host_kv_pages", limits.below.host_pages)
-        if self._core is not None:
+        if self._core is None:
+            self._core = Core(limits)
+        else:
             self._core.restart(limits.pages, limits.below, self._device_killed)
-            return
-        self._core = Core(limits)
+        if limits.below.disk:
+            self._core.shelved(m.Shelved(hello.shelved))
 
     def _on_detokenizer(self, index: int, message: m.ToSchedulerFromDetokenizer) -> None:
         match message:
@@ -220,12 +236,13 @@ class Scheduler(Role):
             or chunk_budget(hello.prefill_rate, config.target_step_ms / 1e3, config.max_seqs),
             max_model_len=config.max_model_len,
             overlap=config.overlap,
-            prefix_cache=config.prefix_cache,
+            prefix_cache=config.prefix_cache and not hello.state_pages,
             detokenizers=config.detokenizers,
             below=below,
             policy=config.schedule_policy,
             max_overtakes=config.max_overtakes,
             windows=hello.windows,
+            state_pages=hello.state_pages,
         )
 
     # Messages out.
@@ -235,12 +252,15 @@ class Scheduler(Role):
             return
         while not self._plans.blocked:
             plan = core.next_plan()
-            for move in core.take_moves():
-                self._plans.send(_encoder.encode(move))
+            self._send_moves(core)
             if plan is None:
                 return
             self._overlap.planned(plan)
             self._send(plan)
+
+    def _send_moves(self, core: Core) -> None:
+        for move in core.take_moves():
+            self._plans.send(_encoder.encode(move))
 
     def _send(self, plan: m.Plan) -> None:
         self._plans.send(_encoder.encode(plan))

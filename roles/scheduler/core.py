@@ -135,6 +135,12 @@ class Core:
         """Drop what the prefix tree has and nobody uses; returns how many tokens that were."""
         return summary.flush(self._requests.batch.memory)
 
+    def hurry(self) -> None:
+        """Begin to write to disk what only memory holds, for the server stops; `tiers.unsaved` tells how much
+        is left. Moves follow one another as they are answered: see `take_moves`.
+        """
+        self._requests.batch.memory.hurry()
+
     def expire(self, now: float) -> None:
         """Fail every request whose deadline has come, wherever it is."""
         for uid in self._requests.deadlines.due(now):
@@ -190,8 +196,11 @@ class Core:
             self._requests.queue.unpark()
 
     def shelved(self, news: m.Shelved) -> None:
-        """Learn what the file store has gained and lost."""
+        """Learn what the file store has gained and lost; what waits begins to load what it can use."""
         self._requests.batch.memory.tiers.shelved(news)
+        if news.added:
+            for sequence in self._requests.queue:
+                self._requests.batch.prefetch(sequence)
 
     def advance(self, result: m.Result) -> None:
         """Digest the outcome of the oldest plan in flight."""

@@ -120,7 +120,7 @@ class Memory:
         """
         keys = self._insert(tokens, pages, chain)[1]
         if returns and self.tiers.below.copy_pays:
-            self.tiers.counts.swapped_pages += self.tiers.demote(keys, pages)
+            self.tiers.swap(keys, pages)
         else:
             self._write_through(keys, pages)
 

@@ -12,6 +12,7 @@ import pytest
 from stretto.roles import messages as m
 from stretto.roles.actor import SetupError
 from stretto.roles.config import Config
+from stretto.roles.executor import actor
 from stretto.roles.executor.actor import Executor
 
 _decode = msgspec.msgpack.Decoder(m.ToSchedulerFromExecutor).decode
@@ -51,6 +52,9 @@ class Wires:
 
     def tell(self, message: Any) -> None:
         self.told.append(message)
+
+    def wake(self) -> None:
+        self._woken.set()
 
     def wake_from_thread(self) -> None:
         self._loop.call_soon_threadsafe(self._woken.set)
@@ -204,6 +208,23 @@ def test_moves_begin_as_they_come_and_a_new_scheduler_finds_the_host_empty(confi
         assert role._tiers.transfers.idle
 
     live(hosted, act)
+
+
+def test_what_is_on_disk_comes_with_the_hello(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actor, "INDEX_SECONDS", 1000.0)
+    kept, key = msgspec.structs.replace(config, disk_kv=f"{config.cache_dir}/kv"), b"k" * 16
+
+    async def save(wires: Wires, role: Executor) -> None:
+        assert (await until(wires, role, 1))[0].shelved == b""
+        wires.post(m.Move(1, "out", bytes(4), bytes(4)))
+        wires.post(m.Move(2, "save", bytes(4), keys=key))
+        await until(wires, role, 3)
+
+    async def look(wires: Wires, role: Executor) -> None:
+        assert (await until(wires, role, 1))[0].shelved == key
+
+    live(kept, save)
+    live(kept, look)
 
 
 def test_a_move_without_lower_tiers_is_a_bug(config: Config) -> None:

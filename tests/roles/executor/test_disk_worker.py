@@ -98,6 +98,7 @@ def test_it_tells_what_there_is_and_what_made_room(tmp_path: Path) -> None:
 
     worker.give(DiskTask(1, True, [b"a" * 16], pages))
     wait(1)
+    assert worker.introduce() == []  # nothing was there at the start
     worker.introduce()
     wait(2)
     worker.give(DiskTask(2, True, [b"b" * 16], pages))
@@ -105,3 +106,45 @@ def test_it_tells_what_there_is_and_what_made_room(tmp_path: Path) -> None:
     worker.close()
     assert found[1] == m.Shelved(added=b"a" * 16)
     assert found[3] == m.Shelved(gone=b"a" * 16)
+
+
+class SlowToRead(DiskKV):
+    """Waits before its directory is read until it may go on."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, b"model", 1 << 20)
+        self.go = threading.Event()
+
+    def index(self) -> Iterator[list[bytes]]:
+        self.go.wait()
+        return super().index()
+
+
+def slow(tmp_path: Path) -> tuple[SlowToRead, threading.Event, DiskWorker]:
+    """A store with one page, which has yet to be found."""
+    DiskKV(tmp_path, b"model", 1 << 20).save(b"a" * 16, memoryview(b"page"))
+    store, woken = SlowToRead(tmp_path), threading.Event()
+    return store, woken, DiskWorker(store, woken.set)
+
+
+def test_what_is_known_in_time_is_told_at_once(tmp_path: Path) -> None:
+    store, woken, worker = slow(tmp_path)
+    assert (worker.idle, worker.indexed) == (True, False)
+    store.go.set()
+    woken.wait()
+    assert worker.indexed
+    assert worker.introduce() == [m.Shelved(added=b"a" * 16)]
+    worker.close()
+    assert worker.collect() == []
+
+
+def test_what_is_not_known_in_time_is_told_later_and_once(tmp_path: Path) -> None:
+    store, woken, worker = slow(tmp_path)
+    assert worker.introduce() == []
+    assert not worker.idle
+    store.go.set()
+    woken.wait()
+    assert worker.collect() == [m.Shelved(added=b"a" * 16)]
+    assert worker.idle
+    worker.close()
+    assert worker.collect() == []

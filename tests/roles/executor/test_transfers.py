@@ -114,8 +114,10 @@ def test_pages_survive_the_process_on_disk(make: Callable[..., Rig]) -> None:
     rig.move(2, "save", int32(0, 1), keys=keys(5, 6))
     assert rig.answers(2)[1].ok == b"\x01\x01"  # type: ignore[union-attr]
     after = make()
-    after.transfers.introduce()
-    assert sorted(after.answers(1)[0].added) == sorted(keys(5, 6))  # type: ignore[union-attr]
+    while not after.transfers.indexed:
+        after.landed.wait()
+    (listing,) = after.transfers.introduce()
+    assert sorted(listing.added) == sorted(keys(5, 6))
     after.move(1, "load", int32(9, 3, 4), keys=keys(6, 8, 5))
     after.move(2, "in", int32(9, 4), int32(0, 1))
     answers = {answer.number: answer.ok for answer in after.answers(2)}  # type: ignore[union-attr]

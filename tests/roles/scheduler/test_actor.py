@@ -15,6 +15,7 @@ import pytest
 from stretto.roles import messages as m
 from stretto.roles.config import Config
 from stretto.roles.scheduler.actor import LOOKS, Scheduler
+from stretto.roles.scheduler.keys import page_keys
 from stretto.tests.roles.scheduler.device import Device
 
 CONFIG = Config(
@@ -61,6 +62,7 @@ class Context:
         self.rings: dict[str, Ring] = defaultdict(Ring)
         self.woken = asyncio.Event()
         self.crumbs: list[int] = []
+        self.grace = 0.0
 
     def sender(self, peer: str) -> Ring:
         return self.rings[f"to {peer}"]
@@ -70,6 +72,10 @@ class Context:
 
     def wake(self) -> None:
         self.woken.set()
+
+    async def wait(self) -> None:
+        await self.woken.wait()
+        self.woken.clear()
 
     def at_work(self, uid: int) -> None:
         self.crumbs.append(uid)
@@ -88,8 +94,9 @@ class Stage:
             self.say(f"detokenizer.{index}", m.Recall())
         return self
 
-    def hello(self) -> None:
-        self.ctx.receiver("executor.0").send(encode(m.Hello(PAGES)))
+    def hello(self, host_pages: int = 0, disk: bool = False, shelved: bytes = b"") -> None:
+        hello = m.Hello(PAGES, host_pages, disk, shelved=shelved)
+        self.ctx.receiver("executor.0").send(encode(hello))
         self.role.turn()
         core = self.role._core
         assert core is not None
@@ -100,6 +107,16 @@ class Stage:
 
     def plans(self) -> list[m.Plan]:
         return self.ctx.sender("executor.0").take(m.Plan)
+
+    def save(self) -> list[int]:
+        """Answer the moves so far; returns how many pages each save had."""
+        saved = []
+        for move in self.ctx.sender("executor.0").take(m.Plan | m.Move):
+            if isinstance(move, m.Move):
+                self.say("executor.0", m.Moved(move.number, b"\x01" * (len(move.host) // 4), 0.0))
+                saved += [len(move.host) // 4] if move.kind == "save" else []
+        self.ctx.wake()
+        return saved
 
     def compute(self, plans: list[m.Plan]) -> None:
         for plan in plans:
@@ -397,3 +414,51 @@ async def test_a_question_about_the_cache_is_answered_by_way_of_a_detokenizer(st
     (report,) = message.reports
     assert (report.uid, report.gateway, report.summary.tokens) == (7, 3, 0)
     assert report.flushed > 0
+
+
+BACK = msgspec.structs.replace(CONFIG, kv_write="back")
+
+
+async def stopping(grace: float) -> tuple[Stage, asyncio.Task[None]]:
+    """A stage that has computed five pages, which only the device has, and is told to stop."""
+    stage = await Stage(BACK).open()
+    stage.hello(host_pages=16, disk=True)
+    stage.say("tokenizer.0", request(1, max_tokens=18))
+    stage.role.turn()
+    stage.run()
+    stage.ctx.grace = grace
+    closing = asyncio.create_task(stage.role.close())
+    await asyncio.sleep(0)
+    return stage, closing
+
+
+def test_what_only_memory_holds_is_saved_before_the_role_ends() -> None:
+    async def main() -> None:
+        stage, closing = await stopping(grace=1000.0)
+        assert not closing.done()
+        assert stage.save() == [5]
+        await closing
+
+    asyncio.run(main())
+
+
+def test_a_disk_that_does_not_answer_in_time_is_not_waited_for() -> None:
+    async def main() -> None:
+        stage, closing = await stopping(grace=0.0)
+        await closing
+        assert stage.ctx.sender("executor.0").take(m.Move) == []
+
+    asyncio.run(main())
+
+
+def test_a_request_that_comes_with_the_hello_finds_what_is_on_disk() -> None:
+    async def main() -> None:
+        stage = await Stage(BACK).open()
+        prompt = np.arange(9, dtype=np.int32)
+        asked = msgspec.structs.replace(request(1), prompt_ids=prompt.tobytes())
+        stage.say("tokenizer.0", asked)
+        stage.hello(16, True, b"".join(page_keys(prompt, 4, "")))
+        (move,) = stage.ctx.sender("executor.0").take(m.Move)
+        assert (move.kind, len(move.host)) == ("load", 8)
+
+    asyncio.run(main())

@@ -155,3 +155,15 @@ def test_a_plan_names_the_move_that_it_must_not_overtake() -> None:
 def test_an_answer_from_nowhere_is_a_bug() -> None:
     with pytest.raises(RuntimeError, match="answers move 7"):
         world(HOST).core.moved(m.Moved(7, b"\x01", math.inf))
+
+
+def test_what_waits_when_the_disk_tells_what_it_has_begins_to_load() -> None:
+    at = world(DISK, max_seqs=1)
+    ask(at, FIRST)
+    settle(at)
+    at.submit(SECOND, 3)
+    at.plan()
+    waits = at.submit(FIRST, 3)
+    at.restart()
+    assert [move.kind for move in at.core.take_moves()] == ["load", "load"]
+    assert at.streams[waits].end is None
