@@ -63,7 +63,9 @@ class Supervisor:
         self._say = say
         self._listen = listen
         self._run_dir = preflight.make_run_dir()
-        self._janitor = hire_janitor(subprocess.PIPE, self._run_dir, *([config.uds] if config.uds else []))
+        with preflight.needing("a process that cleans up"):
+            paths = [self._run_dir, *([config.uds] if config.uds else [])]
+            self._janitor = hire_janitor(subprocess.PIPE, *paths)
         places = graph.places(config)
         with preflight.needing("shared memory for the board and the rings"):
             self._board_fd = Board.create(places)
@@ -119,10 +121,12 @@ class Supervisor:
         grace = 0.0 if self._failure else self.config.grace
         if grace and (live := self._live_requests()):
             self._say(f"{live} requests have {grace:g} s to finish; a second signal ends them at once")
+        until = time.monotonic() + grace
         await self._stop(self._playing("gateway"), grace)
         self._ending = True
         for spec in reversed(graph.ROLES):
-            await self._stop(self._playing(spec.name), 0.0)
+            saves = spec.name == "scheduler" and self.config.disk_kv
+            await self._stop(self._playing(spec.name), max(until - time.monotonic(), 0.0) if saves else 0.0)
         self._wiring.close()
         self._listen.close()
         os.close(self._board_fd)

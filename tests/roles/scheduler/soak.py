@@ -6,11 +6,13 @@ operation (a third argument says: each n-th), and each request's tokens are comp
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import time
 
 from stretto.roles import messages as m
+from stretto.roles.scheduler.below import NOTHING_BELOW, Below
 from stretto.tests.roles.scheduler.device import World
 
 VOCABULARY = 3
@@ -18,10 +20,23 @@ EPISODE = 500
 """Operations before everything is drained, compared, and begun anew with other sizes."""
 
 
+WINDOWS = [(0,), (2,), (5,), (0, 3), (3, 7), (0, 4, 4)]
+
+
+def below_of(rng: random.Random) -> Below:
+    return Below(
+        host_pages=rng.randint(1, 20),
+        disk=rng.random() < 0.6,
+        write=rng.choice(["back", "through", "selective"]),
+        compute_seconds=rng.choice([math.inf, math.inf, math.inf, 0.0]),
+    )
+
+
 def world_of(rng: random.Random) -> World:
+    tiers = rng.random() < 0.5
     world = World(
         VOCABULARY,
-        pages=rng.randint(1, 24),
+        pages=rng.randint(1, 48),
         page_size=rng.randint(1, 5),
         max_seqs=rng.randint(1, 6),
         max_batched_tokens=rng.randint(1, 12),
@@ -31,6 +46,8 @@ def world_of(rng: random.Random) -> World:
         policy=rng.choice(["prefix", "fcfs", "priority"]),
         max_overtakes=rng.randint(0, 6),
         shared_tokens=rng.randint(1, 9),
+        windows=(0,) if tiers else rng.choice(WINDOWS),
+        below=below_of(rng) if tiers else NOTHING_BELOW,
     )
     return world.optimistic() if rng.random() < 0.7 else world
 
@@ -57,9 +74,19 @@ def cut(world: World, rng: random.Random) -> None:
     world.abort(uid) if rng.random() < 0.5 else world.stop(uid)
 
 
+def move(world: World, rng: random.Random) -> None:
+    """Transfers and the disk's moves come about at any time, and the latter may fail."""
+    lower = world.lower
+    if lower.transfers and rng.random() < 0.5:
+        lower.transfer()
+    elif lower.disk_moves:
+        lower.answer(rng.randrange(100), fails=rng.random() < 0.2)
+
+
 def operate(world: World, rng: random.Random) -> None:
     match rng.choices(
-        ("submit", "plan", "report", "turn", "cut", "flush", "lose"), (14, 25, 25, 30, 4, 1, 0.2)
+        ("submit", "plan", "report", "turn", "move", "cut", "flush", "hurry", "lose"),
+        (14, 25, 25, 30, 10, 4, 1, 0.1, 0.2),
     )[0]:
         case "submit":
             submit(world, rng)
@@ -69,12 +96,16 @@ def operate(world: World, rng: random.Random) -> None:
             world.report()
         case "turn":
             world.turn()
+        case "move":
+            move(world, rng)
         case "cut":
             cut(world, rng)
         case "flush":
             world.core.flush_cache()
+        case "hurry":
+            world.core.hurry()
         case "lose":
-            world.restart()
+            rng.choice([world.restart, world.lose_scheduler])()
 
 
 def compare(world: World) -> int:
