@@ -80,7 +80,8 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
         wake=wake,
         transfers=None if tiers is None else tiers.transfers,
     )
-    return Built(runner, device.name, str(model.dtype).removeprefix("torch."), pages, tiers, model.kv_windows, model.state_pages)
+    dtype, layout = str(model.dtype).removeprefix("torch."), (model.kv_windows, model.state_pages)
+    return Built(runner, device.name, dtype, pages, tiers, *layout)
 
 
 def _compile_kernels(config: ModelConfig, loader: Loader, progress: Callable[[str], None]) -> None:

@@ -16,9 +16,9 @@ ENOUGH_SECONDS = 0.1
 """A step of this length is measured well enough, and long enough for whoever waits for the server."""
 
 
-def prompt_plan(tokens: int, page_size: int, groups: int = 1) -> m.Plan:
+def prompt_plan(tokens: int, page_size: int, groups: int = 1, state_pages: int = 0) -> m.Plan:
     """A step that computes a prompt in the first pages, of which each group of layers needs its own."""
-    pages = np.arange(-(-tokens // page_size) * groups, dtype=np.int32)
+    pages = np.arange(state_pages + -(-tokens // page_size) * groups, dtype=np.int32)
     admit = m.Admit(slot=0, length=0, pages=pages.tobytes(), sampling=m.Sampling())
     return m.Plan(
         step=0,
@@ -29,13 +29,15 @@ def prompt_plan(tokens: int, page_size: int, groups: int = 1) -> m.Plan:
 
 
 async def prefill_rate(
-    compute: Callable[[m.Plan], Awaitable[m.Result]], room: int, page_size: int, groups: int = 1
+    compute: Callable[[m.Plan], Awaitable[m.Result]], room: int, page_size: int, *layout: int
 ) -> float:
-    """Tokens per second, the best of a few steps; `room` is the longest prompt that there is room for."""
+    """Tokens per second, the best of a few steps; `room` is the longest prompt that there is room for, the
+    layout as in `prompt_plan`.
+    """
     best = 0.0
     for size in SIZES:
         tokens = min(size, room)
-        clock = (await compute(prompt_plan(tokens, page_size, groups))).clock
+        clock = (await compute(prompt_plan(tokens, page_size, *layout))).clock
         seconds = max(clock.ended - clock.started, 1e-9)
         best = max(best, tokens / seconds)
         if seconds > ENOUGH_SECONDS:

@@ -74,8 +74,8 @@ class Runner:
         self._transfers = transfers
         self._slots, self._pages_per_slot = slots, pages_per_slot
         self._landings = deque(Landing(device, slots) for _ in range(IN_FLIGHT))
-        self._groups, rows = len(model.kv_windows), slots + self.spare_slots
-        self._state = DeviceSlots(rows, pages_per_slot, device.torch_device, self._groups)
+        self._layout, rows = (len(model.kv_windows), model.state_pages), slots + self.spare_slots
+        self._state = DeviceSlots(rows, pages_per_slot, device.torch_device, *self._layout)
         context = pages_per_slot * cache.keys.shape[2]
         self._controls = ControlState(slots, model.vocab_size, context, device.torch_device)
         self._sampler = Sampler(self._state, self._controls)
@@ -98,7 +98,7 @@ class Runner:
         if self._steps:
             raise RuntimeError(f"reset with {len(self._steps)} steps in flight")
         page_size = self._cache.keys.shape[2]
-        self._mirror = HostSlots(self._slots, self._pages_per_slot, page_size, self._groups)
+        self._mirror = HostSlots(self._slots, self._pages_per_slot, page_size, *self._layout)
         self._last_ended: float | None = None
 
     def launch(self, plan: m.Plan) -> None:
@@ -201,6 +201,7 @@ class Runner:
             block_tables=self._state.tables(rows.slots, batch.sizes.width),
             query_starts=rows.query_starts,
             kv_lengths=rows.kv_lengths,
+            states=self._state.states(rows.slots),
         )
         return self._model(rows.ids, context, self._cache)
 

@@ -24,8 +24,12 @@ class HostSlots:
     """The host's mirror: lengths and block tables as they will be once every plan applied so far has run, and
     what each slot wants beside tokens. A block table has one entry of each group of layers for each index."""
 
-    def __init__(self, slots: int, pages_per_slot: int, page_size: int, groups: int = 1) -> None:
+    def __init__(
+        self, slots: int, pages_per_slot: int, page_size: int, groups: int = 1, state: int = 0
+    ) -> None:
         self.page_size, self.groups = page_size, groups
+        self._state = state
+        """Entries at the front of a block table: pages of a state of fixed size."""
         self.lengths = np.zeros(slots, np.int64)
         """Tokens whose keys and values the slot's pages hold."""
         self.kinds = np.zeros(slots, np.int32)
@@ -35,7 +39,7 @@ class HostSlots:
         self.prompt_logprobs = np.full(slots, NONE, np.int32)
         """The same for the tokens of scored chunks."""
         self._page_counts = np.zeros(slots, np.int64)
-        self._table = np.full((slots, groups * pages_per_slot), NO_PAGE, np.int32)
+        self._table = np.full((slots, state + groups * pages_per_slot), NO_PAGE, np.int32)
 
     def admit(self, admits: Sequence[m.Admit]) -> np.ndarray:
         """Occupy slots afresh. Returns the table entries to write, int64 [n, 3]: (slot, index, page)."""
@@ -73,7 +77,7 @@ class HostSlots:
         Raises RuntimeError when a slot has no page for them, which is a bug of the scheduler's.
         """
         lengths: np.ndarray = self.lengths[slots] + counts
-        room = self._page_counts[slots] // self.groups * self.page_size
+        room = (self._page_counts[slots] - self._state) // self.groups * self.page_size
         if (lengths > room).any():
             at = int((lengths - room).argmax())
             raise RuntimeError(f"slot {slots[at]} has no page for position {room[at]}")
@@ -89,7 +93,7 @@ class HostSlots:
         index, offset = np.divmod(positions, self.page_size)
         if self.groups > 1:
             index = index * self.groups + np.arange(self.groups)[:, None]
-        pages = self._table[slots, index].astype(np.int64)
+        pages = self._table[slots, self._state + index].astype(np.int64)
         if pages.size and pages.min() < 0:
             at = int(pages.argmin()) % len(positions)
             raise RuntimeError(f"slot {slots[at]} has no page for position {positions[at]}")
@@ -99,7 +103,9 @@ class HostSlots:
 class DeviceSlots:
     """The device's state, one row per slot; written only by work on the compute stream."""
 
-    def __init__(self, slots: int, pages_per_slot: int, place: torch.device, groups: int = 1) -> None:
+    def __init__(
+        self, slots: int, pages_per_slot: int, place: torch.device, groups: int = 1, state: int = 0
+    ) -> None:
         def column(dtype: torch.dtype) -> torch.Tensor:
             return torch.zeros(slots, dtype=dtype, device=place)
 
@@ -109,12 +115,17 @@ class DeviceSlots:
         self.top_p = column(torch.float32)
         self.min_p = column(torch.float32)
         self.seed = column(torch.int64)
-        self.groups = groups
-        self.table = torch.zeros(slots, groups * pages_per_slot, dtype=torch.int32, device=place)
+        self._groups, self._state = groups, state
+        self.table = torch.zeros(slots, state + groups * pages_per_slot, dtype=torch.int32, device=place)
 
     def tables(self, slots: torch.Tensor, width: int) -> torch.Tensor:
         """The first `width` pages of these slots, int32 [n, width], or [groups, n, width]."""
-        found = self.table[:, : self.groups * width].index_select(0, slots)
-        if self.groups == 1:
+        end = self._state + self._groups * width
+        found = self.table[:, self._state : end].index_select(0, slots)
+        if self._groups == 1:
             return found
-        return found.view(len(slots), width, self.groups).permute(2, 0, 1).contiguous()
+        return found.view(len(slots), width, self._groups).permute(2, 0, 1).contiguous()
+
+    def states(self, slots: torch.Tensor) -> torch.Tensor | None:
+        """The pages of these slots' states, int32 [n, pages]; None where there are none."""
+        return self.table[:, : self._state].index_select(0, slots) if self._state else None

@@ -135,9 +135,9 @@ def check_retiring(
 
 
 def _held(table: Table, slot: int, sequence: Sequence) -> Ints:
-    """Pages of a sequence, those put by among them."""
+    """Pages of a sequence, those put by among them, and those of its state."""
     stash = sequence.state.stash if isinstance(sequence.state, Prefill) else _NONE
-    pages = np.concatenate([table.pages_of(slot), stash])
+    pages = np.concatenate([table.pages_of(slot), stash, table.states[slot]])
     return pages[pages >= 0]
 
 

@@ -88,7 +88,8 @@ class Batch:
         if not self._free_slots:
             return None
         tokens = sequence.state.tokens
-        reusable, spare = self._reusable(sequence, len(tokens)), self._spare(sequence, len(tokens), others)
+        reusable = self._reusable(sequence, len(tokens))
+        spare = self._spare(sequence, len(tokens), others) + self._limits.state_pages
         return self.memory.place(tokens, reusable, spare, sequence.chain)
 
     def _spare(self, sequence: Sequence, tokens: int, others: int) -> int:
@@ -141,8 +142,14 @@ class Batch:
             pages = pages[:first]
         self.table.occupy(slot, sequence, tokens, placement.length, pages)
         self.holders[slot] = self._prefills[slot] = sequence
-        draft.admit(slot, sequence, tokens, placement, pages)
+        draft.admit(slot, sequence, tokens, placement, pages, self._take_state(slot))
         self._plan_chunk(sequence, draft)
+
+    def _take_state(self, slot: int) -> Ints:
+        """Pages for what a sequence carries along, where the model has such a thing."""
+        if self._limits.state_pages:
+            self.table.states[slot] = self.memory.take(self._limits.state_pages)
+        return self.table.states[slot]
 
     # Sequences run.
 
@@ -248,7 +255,7 @@ class Batch:
 
     def _reuses(self, sequence: Sequence) -> bool:
         """Whether the sequence takes from the prefix tree and gives to it."""
-        return self._limits.prefix_cache or sequence.shares
+        return (self._limits.prefix_cache or sequence.shares) and not self._limits.state_pages
 
     # Sequences go.
 
@@ -329,6 +336,8 @@ class Batch:
         if self._reuses(sequence):
             self.memory.keep(table.kept_of(state.slot), pages, sequence.chain, state.retracted)
         self.memory.release(pages)
+        if self._limits.state_pages:
+            self.memory.release(table.states[state.slot])
         sequence.state = Waiting(table.tokens_of(state.slot).copy()) if state.retracted else Gone()
         table.vacate(state.slot)
         del self.holders[state.slot]

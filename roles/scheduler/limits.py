@@ -44,6 +44,9 @@ class Limits:
     cost a GPU nothing that is busy reading its weights, and the wait is up to two steps."""
     windows: tuple[int, ...] = (0,)
     """Of each group of the model's layers, how many positions they look back on, 0: all."""
+    state_pages: int = 0
+    """Pages that a sequence has besides while it runs: what the model carries along in a fixed size. What it
+    was earlier in the sequence is lost, so that there is nothing to share with others."""
 
     def make_windows(self) -> Windows | None:
         """What the groups of layers need; None for the one that needs all of the past."""
@@ -54,7 +57,7 @@ class Limits:
     def pages_of(self, tokens: int) -> int:
         """Pages that a sequence of so many tokens needs at most at once."""
         windows, blocks = self.make_windows(), pages_for(tokens, self.page_size)
-        return blocks if windows is None else windows.most(blocks)
+        return self.state_pages + (blocks if windows is None else windows.most(blocks))
 
     @property
     def grain(self) -> int:
@@ -68,11 +71,11 @@ class Limits:
     @property
     def longest(self) -> int:
         """Tokens the longest possible sequence has: it fits the context and, alone, the pool."""
-        if self.windows == (0,):
-            return min(self.max_model_len, self.pages * self.page_size)
-        windows, blocks = self.make_windows(), range(pages_for(self.max_model_len, self.page_size) + 1)
-        assert windows is not None
-        fits = bisect_right(blocks, self.pages, key=windows.most) - 1
+        windows, pages = self.make_windows(), max(0, self.pages - self.state_pages)
+        if windows is None:
+            return min(self.max_model_len, pages * self.page_size)
+        blocks = range(pages_for(self.max_model_len, self.page_size) + 1)
+        fits = bisect_right(blocks, pages, key=windows.most) - 1
         return min(self.max_model_len, fits * self.page_size)
 
     def end_of(self, prompt_tokens: int, max_tokens: int | None) -> int:

@@ -17,6 +17,7 @@ MAX_ADMIT_BYTES = 1 << 20
 ring's largest record (4 MiB)."""
 
 _NO_SLOTS = np.empty(0, np.int64)
+_NO_PAGES = np.empty(0, np.int32)
 
 
 @dataclass(slots=True)
@@ -79,14 +80,24 @@ class Draft:
         if returned:
             self._returned.append((sequence, returned))
 
-    def admit(self, slot: int, sequence: Sequence, tokens: Ints, placement: Placement, pages: Ints) -> None:
-        """Occupy a slot for a sequence of so many `tokens`, with the copy its placement asks for."""
+    def admit(
+        self,
+        slot: int,
+        sequence: Sequence,
+        tokens: Ints,
+        placement: Placement,
+        pages: Ints,
+        state: Ints = _NO_PAGES,
+    ) -> None:
+        """Occupy a slot for a sequence of these `tokens`, with the copy its placement asks for.
+
+        pages: of its block table; state: of what it carries along.
+        """
         sampling = sequence.request.sampling
+        table = state.tobytes() + pages.tobytes()
         history = tokens.tobytes() if _looks_back(sampling.controls) else b""
-        self._admits.append(
-            m.Admit(slot, placement.length, pages.tobytes(), sampling, sequence.prompt_tokens, history)
-        )
-        self._admit_bytes += len(history) + pages.nbytes
+        self._admits.append(m.Admit(slot, placement.length, table, sampling, sequence.prompt_tokens, history))
+        self._admit_bytes += len(history) + len(table)
         if len(placement.source):
             targets = pages[len(placement.shared) :].tolist()
             self._copies += zip(placement.source.tolist(), targets, strict=False)

@@ -46,6 +46,8 @@ class Table:
         self.blocks = np.zeros((slots, width), np.int32)
         """Pages in order of position, one of each group of layers; `count` of each mean something."""
         self.count = np.zeros(slots, np.int64)
+        self.states = np.zeros((slots, limits.state_pages), np.int32)
+        """Pages of a state of fixed size."""
         self.left = np.zeros((slots, self._groups), np.int64)
         """How many of the first pages of each group its window has left."""
 

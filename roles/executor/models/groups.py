@@ -26,7 +26,7 @@ def group_layers(windows: Sequence[int]) -> Groups:
     """Groups as large as the rarest kind of layer allows; `windows` has each layer's, 0 for none."""
     kinds = {window: [at for at, own in enumerate(windows) if own == window] for window in sorted({*windows})}
     size = min(map(len, kinds.values()))
-    places, found = [(0, 0)] * len(windows), []
+    places, found = [(0, 0)] * len(windows), list[int]()
     for window, members in kinds.items():
         for number, layer in enumerate(members):
             places[layer] = len(found) + number // size, number % size

@@ -27,6 +27,9 @@ class Context(NamedTuple):
     """int32 [B + 1]"""
     kv_lengths: torch.Tensor
     """int32 [B]"""
+    states: torch.Tensor | None = None
+    """int32 [B, pages]: the pages of each sequence's state, where the model has any. They hold what the model
+    left there in the step before; a sequence's first step finds nothing of use."""
 
     def of_group(self, group: int) -> Context:
         """What one of several groups of layers sees."""
@@ -41,6 +44,9 @@ class Model(Protocol):
     """The window of each group of layers, 0 for none: see `models.groups`."""
     kv_layers: int
     """Of a group: what one page holds."""
+    state_pages: int
+    """Pages that hold what a sequence carries along in a fixed size, whatever its length, such as the states
+    of linear attention; 0: none."""
     kv_heads: int
     head_dim: int
     dtype: torch.dtype

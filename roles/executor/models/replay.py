@@ -84,7 +84,7 @@ class Replay:
     def _place(self, context: Context) -> Context:
         """The context, copied to where recorded calls expect it."""
         rows, width = context.block_tables.shape
-        fixed = Context(*(tensor[:rows] for tensor in self._fixed))
+        fixed = Context(*(tensor[:rows] for tensor in self._fixed[:5]))
         fixed = fixed._replace(query_starts=self._fixed.query_starts[: rows + 1])
         fixed.positions.copy_(context.positions)
         fixed.cells.copy_(context.cells)

@@ -47,7 +47,8 @@ class Script(msgspec.Struct):
 class Scripted:
     """See `interface.Model`, and the module."""
 
-    kv_windows = (0,)
+    kv_windows: tuple[int, ...] = (0,)
+    state_pages = 0
     kv_layers = kv_heads = head_dim = 1
     dtype = torch.float32
 

@@ -37,6 +37,7 @@ class Absent:
     head_dim: int
     dtype: torch.dtype
     kv_windows: tuple[int, ...] = (0,)
+    state_pages: int = 0
 
     def __call__(self, ids: torch.Tensor, context: Context, cache: KVCache) -> Logits:
         raise RuntimeError("a simulated network has no logits; SimulatedRunner does without")

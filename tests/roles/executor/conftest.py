@@ -52,6 +52,7 @@ class Bench:
     pages: dict[int, list[int]] = field(default_factory=dict)
     groups: int = 1
     """Of the model's layers: a slot's pages are one of each for every index."""
+    state_pages: int = 0
 
     def plan(
         self,
@@ -70,7 +71,14 @@ class Bench:
         self.steps += 1
         known = {slot: (length, int32(ids)) for slot, (length, ids) in (histories or {}).items()}
         admitted = [
-            m.Admit(slot, 0, b"", sampling, *known.get(slot, ())) for slot, sampling in (admits or {}).items()
+            m.Admit(
+                slot,
+                0,
+                int32([self.free.pop() for _ in range(self.state_pages)]),
+                sampling,
+                *known.get(slot, ()),
+            )
+            for slot, sampling in (admits or {}).items()
         ]
         for slot in admits or ():
             self.lengths[slot], self.pages[slot] = 0, []
@@ -176,7 +184,7 @@ def make_bench() -> Iterator[Callable[..., Bench]]:
         device = more.get("device", CpuDevice)(landed.set)
         per_slot = -(-max_len // page_size)
         groups = len(model.kv_windows)
-        count = pages or slots * per_slot * groups
+        count = pages or slots * (per_slot * groups + model.state_pages)
         shape = PageShape(model.kv_layers, page_size, model.kv_heads, model.head_dim, model.dtype)
         cache = shape.allocate(count, torch.device("cpu"))
         for tensor in cache:
@@ -191,7 +199,7 @@ def make_bench() -> Iterator[Callable[..., Bench]]:
         )
         runners.append(runner)
         free = torch.randperm(count, generator=torch.Generator().manual_seed(count)).tolist()
-        return Bench(runner, page_size, free, landed, groups=groups)
+        return Bench(runner, page_size, free, landed, groups=groups, state_pages=model.state_pages)
 
     yield make
     for runner in runners:

@@ -19,7 +19,7 @@ GREEDY = m.Sampling()
 class Counter:
     """Says `t + p + 1` modulo 32 after token `t` at position `p`, and keeps the tokens as keys."""
 
-    vocab_size, kv_windows, kv_layers, kv_heads, head_dim = 32, (0,), 1, 1, 1
+    vocab_size, kv_windows, state_pages, kv_layers, kv_heads, head_dim = 32, (0,), 0, 1, 1, 1
     dtype = torch.float32
 
     def __init__(self, before: Callable[[], None] = lambda: None) -> None:
@@ -227,3 +227,34 @@ def test_after_a_reset_slots_are_empty_and_nothing_was_before(make_bench: Any) -
     bench.runner.reset()
     bench.runner.launch(bench.plan([(0, [1], True)], admits={0: GREEDY}))
     assert bench.result().clock.idle == 0
+
+
+class Summer(Counter):
+    """Says the sum of all tokens so far, modulo 32, which it carries along in the second page of a state."""
+
+    state_pages = 2
+
+    def __call__(self, ids: torch.Tensor, context: Context, cache: KVCache) -> Logits:
+        assert context.states is not None
+        sums = torch.zeros(len(ids), dtype=torch.int64)
+        starts = context.query_starts.tolist()
+        for index, page in enumerate(context.states[:, 1].tolist()):
+            fed = slice(starts[index], starts[index + 1])
+            carried = cache.keys[0, page, 0, 0] if context.positions[fed][0] > 0 else torch.zeros(1)
+            sums[fed] = ids[fed].long().cumsum(0) + int(carried)
+            cache.keys[0, page, 0, 0] = sums[fed][-1].float()
+        return lambda rows: torch.nn.functional.one_hot(sums[rows] % 32, 32).float()
+
+
+def sums(prompt: list[int], count: int) -> list[int]:
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(sum(tokens) % 32)
+    return tokens[len(prompt) :]
+
+
+def test_a_state_of_fixed_size_is_carried_along(make_bench: Any) -> None:
+    prompts = [[3, 4, 5, 6, 7], [9], [1, 2]]
+    bench = make_bench(Summer(), page_size=2)
+    for _ in range(2):  # slots are used again, and so are the pages of their states
+        assert bench.generate(prompts, 6, chunk=2) == [sums(prompt, 6) for prompt in prompts]

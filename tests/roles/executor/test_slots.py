@@ -69,3 +69,25 @@ def test_the_device_keeps_one_row_per_slot() -> None:
     assert {getattr(slots, name).shape for name in SAMPLING} == {(3,)}
     assert (slots.table.shape, slots.table.dtype) == ((3, 5), torch.int32)
     assert slots.last_token.dtype == torch.int32
+
+
+def test_a_block_table_has_a_state_in_front_and_an_entry_of_each_group() -> None:
+    """Two pages of state; two groups, pages of 4 tokens; the window of the second has left its first page."""
+    slots = HostSlots(slots=2, pages_per_slot=3, page_size=4, groups=2, state=2)
+    slots.admit([m.Admit(1, 5, np.array([90, 91, 10, -1, 11, 21], np.int32).tobytes(), m.Sampling())])
+    assert slots.grow(np.array([[1, 12], [1, 22]])).tolist() == [[1, 6, 12], [1, 7, 22]]
+    ones = np.array([1, 1])
+    assert slots.cells(ones, np.array([7, 8])).tolist() == [[47, 48], [87, 88]]
+    with pytest.raises(RuntimeError, match="slot 1 has no page for position 3"):
+        slots.cells(ones, np.array([5, 3]))
+
+
+def test_the_device_finds_the_table_of_each_group_and_the_state() -> None:
+    slots = DeviceSlots(2, 3, torch.device("cpu"), groups=2, state=1)
+    slots.table[1] = torch.tensor([90, 10, 20, 11, 21, 12, 22], dtype=torch.int32)
+    one = torch.tensor([1])
+    assert slots.tables(one, 2).tolist() == [[[10, 11]], [[20, 21]]]
+    states = slots.states(one)
+    assert states is not None
+    assert states.tolist() == [[90]]
+    assert DeviceSlots(2, 3, torch.device("cpu")).states(one) is None

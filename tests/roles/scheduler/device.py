@@ -129,6 +129,8 @@ class Slot:
     pages: list[int]
     sampling: m.Sampling
     last: int = -1
+    states: list[int] = field(default_factory=list)
+    """Pages that hold the digest of all so far, whatever the length."""
 
 
 @dataclass
@@ -168,7 +170,10 @@ class Device:
         self.step += 1
         assert plan.step == self.step
         for admit in plan.admits:
-            self.slots[admit.slot] = Slot(admit.length, ints(admit.pages), admit.sampling)
+            pages, first = ints(admit.pages), self.limits.state_pages
+            slot = Slot(admit.length, pages[first:], admit.sampling, states=pages[:first])
+            self.slots[admit.slot] = slot
+            assert not slot.states or not slot.length, "a state is not known for a prefix"
         for source, target in rows(plan.copies, 2):
             self.cells[target] = list(self.cells[source])
         for slot, page in rows(plan.growth, 2):
@@ -230,6 +235,8 @@ class Device:
         states = {self._read_group(slot, group, positions) for group, positions in self._seen(slot)}
         assert len(states) == 1, "groups of layers hold different sequences"
         state = states.pop()
+        for page in slot.states if slot.length else ():
+            assert self.cells[page][0] == (slot.length, state), "the state is not that of the sequence"
         assert state is not None, "a window of 1 holds nothing that the next token could be made from"
         return state
 
@@ -254,6 +261,8 @@ class Device:
                 page, offset = self._place(slot, slot.length, group)
                 self.cells[page][offset] = token, state
             slot.length += 1
+        for page in slot.states:
+            self.cells[page][0] = slot.length, state
         if row.label is not None and row.label >= 0:
             prompt.append(self._score(state, row.label, slot.sampling.prompt_logprobs))
         scores = prompt if scored else None
@@ -353,7 +362,7 @@ def unpack_one(entry: m.TokenLogprobs) -> Score:
 class World:
     """A core and its device, which is always one step late: a result comes after the next plan was made."""
 
-    def __init__(self, vocabulary: int = 1000, **sizes: int | bool | str | Below) -> None:
+    def __init__(self, vocabulary: int = 1000, **sizes: int | bool | str | Below | tuple[int, ...]) -> None:
         defaults = {
             "pages": 64,
             "page_size": 4,
@@ -589,7 +598,7 @@ class World:
         return ints(beam.ids), "length" if beam.stop_id is None else "stop"
 
 
-def first_token(prompt: list[int], **sizes: int | bool | str) -> int:
+def first_token(prompt: list[int], **sizes: int | bool | str | tuple[int, ...]) -> int:
     """What the pretended model says after a prompt."""
     world = World(**sizes)
     uid = world.submit(prompt, 1)

@@ -79,6 +79,7 @@ class Machine(RuleBasedStateMachine):
         shared=st.integers(1, 9),
         ratio=st.sampled_from([0.0, 0.0, 0.3, 0.7]),
         below=BELOWS,
+        state_pages=st.sampled_from([0, 0, 0, 1, 2]),
         windows=st.sampled_from([(0,), (0,), (2,), (5,), (0, 3), (3, 7), (0, 4, 4)]),
     )
     def begin(
@@ -96,6 +97,7 @@ class Machine(RuleBasedStateMachine):
         shared: int,
         ratio: float,
         below: Below,
+        state_pages: int,
         windows: tuple[int, ...],
     ) -> None:
         self.world = World(
@@ -113,6 +115,7 @@ class Machine(RuleBasedStateMachine):
             shared_tokens=shared,
             below=below if cache and windows == (0,) else Below(),
             windows=windows,
+            state_pages=state_pages,
         )
         self.world.core._requests.batch.ratio.value = ratio
         self.restarts = 0

@@ -129,7 +129,7 @@ def test_the_same_prompt_is_matched_where_its_windows_end() -> None:
 def test_a_prefix_whose_window_is_gone_is_computed_again_and_known_from_then_on() -> None:
     world = World(windows=(8,), pages=200, max_model_len=500)
     prefix, cached = list(range(60)), []
-    for prompt in ([*prefix, *[7] * 40], prefix + [1], prefix + [2]):
+    for prompt in ([*prefix, *[7] * 40], [*prefix, 1], [*prefix, 2]):
         uid = world.submit(prompt, max_tokens=3)
         world.drain()
         cached.append(world.streams[uid].cached)
@@ -152,3 +152,22 @@ def test_choices_share_the_window_of_their_prompt() -> None:
     world.drain()
     assert [world.streams[uid].cached for uid in others] == [69, 69]
     assert [world.output(uid) for uid in others] == [world.expect(uid) for uid in others]
+
+
+def test_a_state_of_fixed_size_is_held_as_long_as_a_sequence_runs() -> None:
+    world = World(windows=(0, 8), state_pages=3, pages=200, max_model_len=300, max_seqs=1)
+    uids = [world.submit([n, 2, 3], max_tokens=2) for n in range(2)]
+    assert peak(world) == 3 + 2
+    assert [world.output(uid) for uid in uids] == [world.expect(uid) for uid in uids]
+
+
+def test_where_there_is_a_state_nothing_is_shared() -> None:
+    world = World(state_pages=1, pages=100)
+    leader = world.submit([5] * 20, max_tokens=5)
+    other = world.submit([5] * 20, 5, (), 1, leader=leader)
+    world.drain()
+    again = world.submit([5] * 20, max_tokens=5)
+    world.drain()
+    assert [world.streams[uid].cached for uid in (leader, other, again)] == [0, 0, 0]
+    assert world.core.pages == (100, 0, 0)
+    assert [world.output(uid) for uid in (other, again)] == [world.expect(uid) for uid in (other, again)]
