@@ -21,6 +21,7 @@ BENCHES = {
     "perplexity": "What each --quantization costs: perplexity, agreement with the stored weights.",
     "detokenizer": "Microseconds of the detokenizer per token.",
     "profiling": "What recording a profile costs.",
+    "pressure": "A quarter of the KV memory that is wanted: the same answers, and how much slower.",
     "tiers": "Conversations and restarts with KV in host memory and on disk.",
     "against": "Two servers under the same load over HTTP, in turn.",
     "chaos": "Streams while roles are killed and frozen: nothing lost, and how long the pauses are.",
