@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import importlib
 import logging
 import os
+import select
 import signal
 import socket
 import sys
@@ -29,6 +31,7 @@ from stretto.roles import logs
 from stretto.roles import messages as m
 from stretto.roles.metrics import Meter
 from stretto.roles.trace import RINGS, Probe, Recorder
+from stretto.shm import bell
 from stretto.shm.board import Board
 from stretto.shm.channel import Receiver, Sender, spin
 from stretto.shm.trace import Traces
@@ -76,6 +79,9 @@ class Context:
         self._recorder = Recorder()
         self._wakeup = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._calls = bell.create()
+        """Rung by other threads."""
+        self._loop.add_reader(self._calls, self._on_call)
         extras = fds[3 * len(boot.rings) :]
         self.fds = dict(zip(boot.extra_fds, extras, strict=True))
         self.board = Board(self.fds["board"])
@@ -118,6 +124,10 @@ class Context:
         end.hear()
         self._wakeup.set()
 
+    def _on_call(self) -> None:
+        bell.hear(self._calls)
+        self._wakeup.set()
+
     # Waking up.
 
     async def wait(self) -> None:
@@ -149,8 +159,7 @@ class Context:
     def wake_from_thread(self) -> None:
         """Make `wait` return; for use on any other thread."""
         self._called = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._wakeup.set)
+        bell.ring(self._calls)
 
     def tell(self, message: m.ToSupervisor) -> None:
         """Send a control message to the supervisor."""
@@ -222,10 +231,13 @@ async def _live(
     ctx = Context(boot, fds, control)
     role = kind(ctx)
     facts = await role.open()
+    gc.freeze()  # what is there by now stays: no collection need look at it again
+    news = select.poll()
+    news.register(control, select.POLLIN)
 
     def heed() -> None:
-        while (received := _receive(control)) is not None:
-            _obey(role, *received)
+        while news.poll(0):  # before every turn, so it is cheap when there is nothing
+            _obey(role, *_receive(control))
 
     def on_control() -> None:
         heed()
@@ -265,12 +277,10 @@ def _obey(role: Role, message: m.ToRole, fds: list[int]) -> None:
             raise RuntimeError("a role boots once")
 
 
-def _receive(control: socket.socket) -> tuple[m.ToRole, list[int]] | None:
-    """Next control message and its descriptors, None when there is none yet; exits with the supervisor."""
+def _receive(control: socket.socket) -> tuple[m.ToRole, list[int]]:
+    """Next control message and its descriptors; exits with the supervisor."""
     try:
         data, fds, _, _ = socket.recv_fds(control, MAX_CONTROL_BYTES, MAX_FDS)
-    except BlockingIOError:
-        return None
     except ConnectionResetError:
         data = b""
     if not data:
@@ -301,24 +311,18 @@ def main() -> None:
 
 def _be(role: str, control: socket.socket) -> None:
     """Live the life of a role, from the first message to the last."""
-    message, fds = _first(control)
+    message, fds = _receive(control)
     if isinstance(message, m.Load):
         _title(f"{role}, waiting")
         _role_class(role).load(configs.decode(message.config))
         control.send(_encoder.encode(m.Loaded()))
-        message, fds = _first(control)
+        message, fds = _receive(control)
     if not isinstance(message, m.Boot):
         raise RuntimeError(f"a role's life begins with Boot, not with {message}")
     config = configs.decode(message.config)
     _title(message.role + (f" {message.index}" if message.index else ""))
     logs.set_up(f"{message.role}.{message.index}", config.log_level, config.log_format)
     uvloop.run(_live(_role_class(role), message, fds, control))
-
-
-def _first(control: socket.socket) -> tuple[m.ToRole, list[int]]:
-    received = _receive(control)
-    assert received is not None  # it blocks
-    return received
 
 
 def _role_class(role: str) -> type[Role]:

@@ -48,16 +48,9 @@ class Sampler:
     ) -> torch.Tensor:
         """Write tokens for the host; return those for the next step, where -1, a failed row, is an id."""
         state = self._slots
-        sample(
-            logits,
-            state.temperature[slots],
-            state.top_k[slots],
-            state.top_p[slots],
-            state.min_p[slots],
-            state.seed[slots],
-            positions,
-            out=tokens,
-        )
+        columns = state.temperature, state.top_k, state.top_p, state.min_p, state.seed
+        wanted = (column.index_select(0, slots) for column in columns)
+        sample(logits, *wanted, positions, out=tokens)
         new = tokens.clamp(min=0)
         state.last_token[slots] = new
         return new

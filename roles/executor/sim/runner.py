@@ -74,7 +74,9 @@ class SimulatedRunner(Runner):
             self._sampler(self._logits(batch.rows), batch, tokens, scorer_of(batch, landing))
 
     def _work(self, batch: Batch[torch.Tensor]) -> Work:
-        copied = len(batch.updates.copies) * self._cache.keys.shape[2]
+        copied = 0
+        if batch.updates is not None:
+            copied = len(batch.updates.copies) * self._cache.keys.shape[2]
         counts = np.diff(batch.rows.query_starts.numpy()).astype(np.int64)
         return work_of(counts, batch.rows.kv_lengths.numpy().astype(np.int64), batch.sizes.samples, copied)
 

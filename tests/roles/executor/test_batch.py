@@ -129,3 +129,19 @@ def test_a_slot_keeps_its_controls_until_it_is_admitted_again(slots: HostSlots) 
     assert again.controlled is not None
     later = make_batch(m.Plan(step=3, admits=[admit(3, 1, [2])], decodes=int32(3)), slots, 100)
     assert later.controlled is None
+
+
+def test_decodes_alone_need_what_their_slots_hold_and_update_nothing(slots: HostSlots) -> None:
+    make_batch(m.Plan(step=1, admits=[admit(1, 4, [5, 6, 2]), admit(3, 1, [7])]), slots, 100)
+    batch = make_batch(m.Plan(step=2, decodes=int32(3, 1)), slots, 100)
+    assert batch.updates is None
+    assert [column.tolist() for column in batch.rows] == [
+        [0, 0], [1, 4], [15, 4], [3, 1], [0, 1, 2], [2, 5], [0, 1], [3, 1], [2, 5],
+    ]  # fmt: skip
+    assert (batch.sizes.rows, batch.sizes.samples, batch.sizes.width) == (2, 2, 3)
+    assert slots.lengths.tolist() == [0, 5, 0, 2]
+
+
+def test_ids_without_chunks_are_refused(slots: HostSlots) -> None:
+    with pytest.raises(RuntimeError, match="plan 4 has 1 chunk ids for 0 rows"):
+        make_batch(m.Plan(step=4, chunk_ids=int32(5)), slots, 100)
