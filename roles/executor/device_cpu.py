@@ -139,6 +139,10 @@ class CpuDevice:
         """See `free_host_memory`."""
         return free_host_memory()
 
+    def total_memory(self) -> int:
+        """Of the machine."""
+        return _meminfo(Path("/proc/meminfo"), "MemTotal")
+
     def close(self) -> None:
         for stream in self._streams:
             stream.close()
@@ -150,12 +154,12 @@ class CpuDevice:
 
 def free_host_memory() -> int:
     """Bytes: `MemAvailable`, or what the control group still allows where that is less."""
-    return int(min(_mem_available(Path("/proc/meminfo")), _cgroup_room(Path("/sys/fs/cgroup"))))
+    return int(min(_meminfo(Path("/proc/meminfo"), "MemAvailable"), _cgroup_room(Path("/sys/fs/cgroup"))))
 
 
-def _mem_available(meminfo: Path) -> int:
+def _meminfo(meminfo: Path, field: str) -> int:
     fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-    return int(fields["MemAvailable"].split()[0]) << 10
+    return int(fields[field].split()[0]) << 10
 
 
 def _cgroup_room(cgroup: Path) -> float:

@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-import numpy as np
 import torch
 
 from stretto.kernels.copy_pages import copy_pages
 from stretto.roles import messages as m
-from stretto.roles.executor.batch import Batch, Updates, make_batch
+from stretto.roles.executor.batch import Batch, Sizes, Updates, make_batch
 from stretto.roles.executor.control_state import ControlState
 from stretto.roles.executor.device import Device, Event
 from stretto.roles.executor.kv import KVCache
@@ -57,6 +57,9 @@ class Runner:
     `wake` is called, on some other thread, when a step has landed.
     """
 
+    spare_slots = 0
+    """Rows of the device's slot state that no sequence has."""
+
     def __init__(
         self,
         device: Device,
@@ -71,7 +74,8 @@ class Runner:
         self._transfers = transfers
         self._slots, self._pages_per_slot = slots, pages_per_slot
         self._landings = deque(Landing(device, slots) for _ in range(IN_FLIGHT))
-        self._state = DeviceSlots(slots, pages_per_slot, device.torch_device)
+        self._layout, rows = (len(model.kv_windows), model.state_pages), slots + self.spare_slots
+        self._state = DeviceSlots(rows, pages_per_slot, device.torch_device, *self._layout)
         context = pages_per_slot * cache.keys.shape[2]
         self._controls = ControlState(slots, model.vocab_size, context, device.torch_device)
         self._sampler = Sampler(self._state, self._controls)
@@ -93,15 +97,16 @@ class Runner:
         """Forget all slots; only while nothing is in flight."""
         if self._steps:
             raise RuntimeError(f"reset with {len(self._steps)} steps in flight")
-        self._mirror = HostSlots(self._slots, self._pages_per_slot, page_size=self._cache.keys.shape[2])
+        page_size = self._cache.keys.shape[2]
+        self._mirror = HostSlots(self._slots, self._pages_per_slot, page_size, *self._layout)
         self._last_ended: float | None = None
 
     def launch(self, plan: m.Plan) -> None:
         """Queue a plan on the device. Raises RuntimeError when it contradicts what came before."""
         if not self.ready:
             raise RuntimeError(f"plan {plan.step} with {len(self._steps)} steps in flight")
-        batch = make_batch(plan, self._mirror, self._model.vocab_size)
-        step = self._step(plan, batch)
+        batch = self._make_batch(plan)
+        step = self._step(plan, batch.sizes, batch.scores)
         moved = batch.move(partial(self._device.upload, self._stream))
         self._wait_for(plan.after)
         self._stream.record(step.started)
@@ -110,6 +115,10 @@ class Runner:
         step.landing.fetch(self._stream, step.landed, detailed=step.scores is not None)
         self._device.on_done(step.landed, self._wake)
         self._steps.append(step)
+
+    def _make_batch(self, plan: m.Plan) -> Any:
+        """The host's part of a step: something that `_execute` understands, and that moves like a `Batch`."""
+        return make_batch(plan, self._mirror, self._model.vocab_size)
 
     def _wait_for(self, move: int) -> None:
         """Let the step wait on the device for a move, and with it for all moves before."""
@@ -128,21 +137,21 @@ class Runner:
         """Finish what is in flight and end the device's threads."""
         self._device.close()
 
-    def _step(self, plan: m.Plan, batch: Batch[np.ndarray]) -> Step:
+    def _step(self, plan: m.Plan, sizes: Sizes, scores: Scores | None) -> Step:
         self._landings.rotate()
-        if batch.scores is not None:
-            self._landings[0].reserve(batch.scores.size)
+        if scores is not None:
+            self._landings[0].reserve(scores.size)
         started, ended, landed = (self._device.event() for _ in range(3))
         return Step(
             number=plan.step,
             cold=plan.cold,
-            samples=batch.sizes.samples,
+            samples=sizes.samples,
             queued=time.monotonic(),
             started=started,
             ended=ended,
             landed=landed,
             landing=self._landings[0],
-            scores=batch.scores,
+            scores=scores,
         )
 
     def _result(self, step: Step) -> m.Result:
@@ -189,14 +198,15 @@ class Runner:
         context = Context(
             positions=rows.positions,
             cells=rows.cells,
-            block_tables=self._state.table[:, : batch.sizes.width].index_select(0, rows.slots),
+            block_tables=self._state.tables(rows.slots, batch.sizes.width),
             query_starts=rows.query_starts,
             kv_lengths=rows.kv_lengths,
+            states=self._state.states(rows.slots),
         )
         return self._model(rows.ids, context, self._cache)
 
 
-def scorer_of(batch: Batch[torch.Tensor], landing: Landing) -> Scorer | None:
+def scorer_of(batch: Any, landing: Landing) -> Scorer | None:
     """What fills the landing's details, where the step has any."""
     if batch.scored is None or batch.scores is None:
         return None
