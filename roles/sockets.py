@@ -28,16 +28,22 @@ class Mailbox:
         self._socket.linger = 0
         self._socket.bind(endpoint)
         self.fd: int = self._socket.FD
+        self._silent = False
+        """It was found empty, and `fd` has said nothing since."""
 
     def hear(self) -> None:
         """Silence `fd`, which speaks again only for messages that follow an empty mailbox."""
         self._socket.getsockopt(zmq.EVENTS)
+        self._silent = False
 
     def receive(self) -> bytes | None:
-        """Next message, None when there is none yet."""
+        """Next message, None when there is none yet; costs nothing while `fd` is silent."""
+        if self._silent:
+            return None
         try:
             return self._socket.recv(zmq.NOBLOCK)
         except zmq.Again:
+            self._silent = True
             return None
 
 

@@ -52,6 +52,16 @@ def test_a_mailbox_that_was_heard_but_not_emptied_stays_quiet(context, endpoint)
     assert receive(mailbox) == b"2"
 
 
+def test_an_empty_mailbox_is_not_asked_again_before_it_is_heard(context, endpoint):
+    mailbox, outbox = Mailbox(context, endpoint), Outbox(context, endpoint)
+    assert mailbox.receive() is None
+    outbox.send(b"1")
+    select.select([mailbox.fd], [], [])
+    assert mailbox.receive() is None
+    mailbox.hear()
+    assert mailbox.receive() == b"1"
+
+
 def test_what_a_peer_does_not_take_blocks_and_is_kept_in_order(context, endpoint):
     outbox = Outbox(context, endpoint)
     for i in range(HIGH_WATER):
