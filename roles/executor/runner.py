@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,7 +28,9 @@ from stretto.roles.executor.sampler import Sampler
 from stretto.roles.executor.scorer import Scorer
 from stretto.roles.executor.scoring import Scores
 from stretto.roles.executor.slots import SAMPLING, DeviceSlots, HostSlots
-from stretto.roles.executor.transfers import Transfers
+
+if TYPE_CHECKING:
+    from stretto.roles.executor.transfers import Transfers
 
 IN_FLIGHT = 2
 """Steps launched and not collected: the one that computes and the one that waits behind it. A step's output
