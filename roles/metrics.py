@@ -58,6 +58,8 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric("device_idle_seconds_total", "counter", "Seconds the device waited while there was work."),
         Metric("prompt_tokens_total", "counter", "Prompt tokens of admitted requests."),
         Metric("cached_tokens_total", "counter", "Of those, tokens found in the prefix cache."),
+        Metric("host_cached_tokens_total", "counter", "Of those cached, tokens that host memory had."),
+        Metric("disk_cached_tokens_total", "counter", "Of those cached, tokens that were read from disk."),
         Metric("generated_tokens_total", "counter", "Tokens generated and kept."),
         Metric("wasted_tokens_total", "counter", "Tokens computed after a stop that was learnt a step late."),
         Metric("retractions_total", "counter", "Sequences put back for want of pages."),

@@ -35,8 +35,8 @@ def routes(parts: Parts) -> list[BaseRoute]:
         return reply
 
     async def show(request: Request) -> Response:
-        rate = hit_rate(parts.board)
-        return await _answering(ask(False), lambda report: {"hit_rate": rate, **summary_of(report.summary)})
+        rates = hit_rates(parts.board)
+        return await _answering(ask(False), lambda report: {**rates, **summary_of(report.summary)})
 
     async def flush(request: Request) -> Response:
         return await _answering(ask(True), lambda report: {"flushed_tokens": report.flushed})
@@ -44,11 +44,12 @@ def routes(parts: Parts) -> list[BaseRoute]:
     return [Route("/cache", show, methods=["GET"]), Route("/flush_cache", flush, methods=["POST"])]
 
 
-def hit_rate(board: Board) -> float:
-    """Share of all prompt tokens so far that were cached; 0 before the first."""
+def hit_rates(board: Board) -> dict[str, float]:
+    """Shares of all prompt tokens so far: cached anywhere, in host memory, on disk; 0 before the first."""
     row, table = board.row("scheduler.0"), offsets("scheduler")
-    cached, prompts = (row[table[name][0]] for name in ("cached_tokens_total", "prompt_tokens_total"))
-    return round(cached / prompts, 4) if prompts else 0.0
+    tiers, prompts = ("", "host_", "disk_"), row[table["prompt_tokens_total"][0]]
+    cached = {f"{tier}hit_rate": row[table[f"{tier}cached_tokens_total"][0]] for tier in tiers}
+    return {name: round(tokens / prompts, 4) if prompts else 0.0 for name, tokens in cached.items()}
 
 
 def summary_of(summary: m.CacheSummary) -> dict[str, Any]:

@@ -205,6 +205,8 @@ class Cache(Answer):
     """The prefix cache on the device; `largest` are its longest stretches."""
 
     hit_rate: float
+    host_hit_rate: float
+    disk_hit_rate: float
     tokens: int
     nodes: int
     salts: int

@@ -11,6 +11,10 @@ class Counts:
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    host_cached_tokens: int = 0
+    """Of those, from host memory alone."""
+    disk_cached_tokens: int = 0
+    """Of those, for which the disk had to be read."""
     generated_tokens: int = 0
     wasted_tokens: int = 0
     """Computed after a stop id that was learnt a step late."""

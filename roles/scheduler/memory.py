@@ -68,6 +68,12 @@ class Memory:
         keys = chain.of(tokens, self._page_size)
         return self._fit(match, keys[: whole + self.tiers.run(keys, whole, end)], len(tokens), spare)
 
+    def origin(self, placement: Placement) -> tuple[int, int]:
+        """Of a placement just found: how many tokens come from (host memory alone, disk)."""
+        below = placement.keys[len(placement.shared) :]
+        disk = self.tiers.read_for(below)
+        return (len(below) - disk) * self._page_size, disk * self._page_size
+
     def occupy(self, placement: Placement) -> Ints:
         """Take the pages of a placement just found, pin its node; returns the block table.
 
@@ -101,7 +107,7 @@ class Memory:
         cached = self.pool.cached
         while self.pool.free < count:
             # Pinned prefixes come last, but they do come: a lone sequence must be able to use the whole pool.
-            if not self.tree.evict():
+            if not (self.tree.evict() or self.tree.thin()):
                 self.tree.strip()
         self.evicted_pages += cached - self.pool.cached
         pages = self.pool.take(count)

@@ -12,6 +12,7 @@ from stretto.roles.deadlines import Deadlines
 from stretto.roles.scheduler.batch import Batch
 from stretto.roles.scheduler.counts import Counts
 from stretto.roles.scheduler.limits import Limits
+from stretto.roles.scheduler.memory import Placement
 from stretto.roles.scheduler.outbox import Outbox
 from stretto.roles.scheduler.pages import Ints
 from stretto.roles.scheduler.policy import Queue
@@ -138,13 +139,20 @@ class Requests:
             placement = self.batch.place(head, self.queue.needed_tokens)
             if placement is None:
                 return
+            origin = self.batch.memory.origin(placement)
             self.queue.admit(head)
             self.batch.admit(head, placement, draft)
             if head.cached is None:
                 head.cached = placement.length
                 if head.request.leader is None:
-                    self.counts.prompt_tokens += head.prompt_tokens
-                    self.counts.cached_tokens += placement.length
+                    self._count(head, placement, *origin)
+
+    def _count(self, sequence: Sequence, placement: Placement, host: int, disk: int) -> None:
+        counts = self.counts
+        counts.prompt_tokens += sequence.prompt_tokens
+        counts.cached_tokens += placement.length
+        counts.host_cached_tokens += host
+        counts.disk_cached_tokens += disk
 
     def release_followers(self, flight: Flight) -> None:
         """Let those wait like anyone that waited for a prompt which is there now."""

@@ -87,6 +87,10 @@ class Tiers:
         """Begin to load those of the pages [first, end) in a row that only the disk has."""
         self._disk.prefetch(keys[first:end])
 
+    def read_for(self, keys: Sequence[bytes]) -> int:
+        """For how many of these, all on the host, the disk was read and nobody has used them since."""
+        return self._disk.fresh(keys)
+
     # Between device and host.
 
     def claim(self, keys: Sequence[bytes]) -> None:
@@ -99,7 +103,8 @@ class Tiers:
         if not keys:
             return
         self._after = self._moves.add("in", [self._host[key] for key in keys], device)
-        from_disk = self._disk.use(keys)
+        from_disk = self._disk.fresh(keys)
+        self._disk.use(keys)
         self._counts.promoted_pages += len(keys)
         self._counts.disk_hit_pages += from_disk
         self._counts.host_hit_pages += len(keys) - from_disk

@@ -131,11 +131,13 @@ class Disk:
             self._load_seconds *= SLOW_DISK_DECAY
         return pays
 
-    def use(self, keys: Sequence[bytes]) -> int:
-        """These go to the device; returns for how many of them the disk had to be read."""
-        found = self._loaded.intersection(keys)
-        self._loaded -= found
-        return len(found)
+    def fresh(self, keys: Sequence[bytes]) -> int:
+        """How many of these were loaded and have not been used since."""
+        return len(self._loaded.intersection(keys)) if self._loaded else 0
+
+    def use(self, keys: Sequence[bytes]) -> None:
+        """These go to the device."""
+        self._loaded.difference_update(keys)
 
     # Answers.
 

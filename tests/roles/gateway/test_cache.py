@@ -19,8 +19,12 @@ def test_the_cache_is_shown_in_numbers(house: House) -> None:
     scheduler = Meter("scheduler", house.board.row("scheduler.0"))
     scheduler.add("prompt_tokens_total", 300)
     scheduler.add("cached_tokens_total", 200)
+    scheduler.add("host_cached_tokens_total", 60)
+    scheduler.add("disk_cached_tokens_total", 30)
     assert house.http.get("/cache").json() == {
         "hit_rate": 0.6667,
+        "host_hit_rate": 0.2,
+        "disk_hit_rate": 0.1,
         "tokens": 1000,
         "nodes": 3,
         "salts": 2,
@@ -29,7 +33,12 @@ def test_the_cache_is_shown_in_numbers(house: House) -> None:
         "pages_owned": 30,
         "largest": [{"start": 16, "tokens": 600, "running": 1, "continuations": 2, "uses_ago": 7}],
     }
-    for name in ("prompt_tokens_total", "cached_tokens_total"):
+    for name in (
+        "prompt_tokens_total",
+        "cached_tokens_total",
+        "host_cached_tokens_total",
+        "disk_cached_tokens_total",
+    ):
         scheduler.set(name, 0)
 
 

@@ -41,6 +41,8 @@ def test_an_evicted_prompt_comes_back_whole_pages_at_a_time(write: str) -> None:
     assert [ask(at, FIRST), ask(at, SECOND)] == [0, 0]
     assert ask(at, [*FIRST[:39], 1]) == 36
     assert at.core.tiers.counts.host_hit_pages == 9
+    counts = at.core.take_counts()
+    assert (counts.cached_tokens, counts.host_cached_tokens, counts.disk_cached_tokens) == (36, 36, 0)
 
 
 def test_without_anything_below_it_does_not() -> None:
@@ -89,8 +91,12 @@ def test_the_disk_outlives_the_executor_and_the_host_does_not() -> None:
     settle(at)
     at.restart()
     assert at.core.tiers.sizes == (0, 10)
+    at.core.take_counts()
+    assert ask(at, [*FIRST[:20], 1]) == 20
     assert ask(at, FIRST) == 36
     assert at.core.tiers.counts.disk_hit_pages == 9
+    counts = at.core.take_counts()
+    assert (counts.cached_tokens, counts.host_cached_tokens, counts.disk_cached_tokens) == (56, 0, 36)
     without = world(HOST)
     ask(without, FIRST)
     without.restart()
