@@ -79,7 +79,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(description="Host memory for KV that leaves the pool, as 8GiB or 100000tokens; empty: none."),
     ] = ""
     disk_kv: Annotated[
-        str, Meta(description="Directory that keeps KV between starts; empty: nothing goes to disk.")
+        str,
+        Meta(
+            description="Directory that keeps KV between starts; a stop writes what only memory has, within "
+            "--grace. Empty: nothing goes to disk."
+        ),
     ] = ""
     disk_kv_size: Annotated[str, Meta(description="Most that --disk-kv may take.")] = "16GiB"
     kv_write: Annotated[
