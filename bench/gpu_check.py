@@ -10,14 +10,15 @@ output and an entry of the JSON; a unit that fails costs only itself, even where
 with it: units run in a child, and the next child goes on behind the one that failed. The exit code is 1
 where any failed.
 
-The checkout need not be installed. It needs torch, triton, numpy, safetensors (a part of transformers), and
-msgspec. Where msgspec is missing and there is no network, carry it: on a machine that has one,
+The checkout need not be installed. It needs torch, triton, numpy, uvloop, safetensors (which transformers
+brings), msgspec and xxhash. Where the last two are missing and there is no network, carry them: on a machine
+that has one,
 
-    pip download --no-deps --only-binary :all: --python-version 3.12 --dest wheels msgspec
+    pip download --no-deps --only-binary :all: --python-version 3.12 --dest wheels msgspec xxhash
 
 with the Python version of the GPU's machine, and give that folder as --wheels. Wheels are unpacked to a
 temporary folder at the end of the path, so what is installed wins; those for other versions are passed over.
-numba, pyzmq, orjson and xxhash are not needed: a GPU's path does not import them.
+numba, pyzmq and orjson are not needed: a GPU's path does not import them.
 
 --dry-run does the same on the CPU with tiny shapes, kernels under Triton's interpreter: it proves the
 command, and its figures mean nothing.

@@ -20,6 +20,7 @@ import torch
 from stretto.roles import messages as m
 from stretto.roles.executor.device_cuda import CudaDevice
 from stretto.roles.executor.landing import Landing
+from stretto.roles.executor.runner_device import DeviceRunner
 
 
 class Event:
@@ -57,6 +58,22 @@ class Stream:
         self.cuda.log.append(("wait", self.name, stream))
 
 
+class Graph:
+    """Notes what is captured between its two calls."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self.cuda = cuda
+
+    def capture_begin(self, **options: Any) -> None:
+        self.cuda.log.append(("capture", self.cuda.current.name, options))
+
+    def capture_end(self) -> None:
+        self.cuda.log.append(("captured", self.cuda.current.name, self))
+
+    def replay(self) -> None:
+        self.cuda.log.append(("replay", self.cuda.current.name, self))
+
+
 class Cuda:
     """Plays `torch.cuda`. Streams are named in the order in which the device makes them."""
 
@@ -65,7 +82,12 @@ class Cuda:
         self.names = iter(("to_device", "to_host", "clock", "compute"))
         self.current = self.default = Stream(self, "default")
         self.Event = functools.partial(Event, self)
+        self.CUDAGraph = functools.partial(Graph, self)
         self.broken = False
+
+    def graph_pool_handle(self) -> str:
+        self.log.append(("pool", self.current.name, None))
+        return "pool"
 
     def Stream(self) -> Stream:
         return Stream(self, next(self.names))
@@ -226,6 +248,43 @@ def test_the_runner_gives_the_same_tokens_as_on_the_cpu(make_bench: Any, tiny: A
     kind = functools.partial(CudaDevice, cuda=Cuda(), place=torch.device("cpu"))
     tokens = make_bench(tiny, device=kind).generate(prompts, 12, chunk=2)
     assert tokens == make_bench(tiny).generate(prompts, 12, chunk=2)
+
+
+def test_the_device_runner_gives_the_same_tokens_too(make_bench: Any, tiny: Any) -> None:
+    prompts = [[3, 1, 4], [1, 5, 9, 2, 6], [5]]
+    kind = functools.partial(CudaDevice, cuda=Cuda(), place=torch.device("cpu"))
+    eager = functools.partial(DeviceRunner, graphs=False)
+    tokens = make_bench(tiny, device=kind, runner=eager).generate(prompts, 12, chunk=2)
+    assert tokens == make_bench(tiny).generate(prompts, 12, chunk=2)
+
+
+def test_work_is_captured_on_its_stream_into_a_pool_that_all_graphs_share(
+    device: CudaDevice, cuda: Cuda
+) -> None:
+    stream, replays = device.stream(), []
+
+    def capture() -> None:
+        replays.append(device.capture(lambda: cuda.log.append(("work", cuda.current.name, None))))
+
+    mark = len(cuda.log)
+    stream.submit(capture)
+    stream.submit(capture)
+    stream.submit(replays[0])
+    once = ["capture", "work", "captured"]
+    assert [what for what, _, _ in cuda.log[mark:]] == ["pool", *once, *once, "replay"]
+    assert {where for _, where, _ in cuda.log[mark:]} == {"compute"}
+    options = [options for what, _, options in cuda.log if what == "capture"]
+    assert options == [{"pool": "pool", "capture_error_mode": "thread_local"}] * 2
+    assert cuda.log[-1][2] is cuda.log[mark + 3][2]
+
+
+def test_a_capture_ends_where_its_work_fails(device: CudaDevice, cuda: Cuda) -> None:
+    def fail() -> None:
+        raise ArithmeticError("seven")
+
+    with pytest.raises(ArithmeticError, match="seven"):
+        device.stream().submit(lambda: device.capture(fail))
+    assert cuda.log[-1][0] == "captured"
 
 
 def test_details_are_fetched_before_the_tokens_that_announce_them(device: CudaDevice, cuda: Cuda) -> None:

@@ -1,5 +1,8 @@
+import weakref
+
 import torch
 
+from stretto.roles.executor.buckets import MOST
 from stretto.roles.executor.models.workspace import Workspace
 
 
@@ -21,3 +24,12 @@ def test_names_do_not_share_memory() -> None:
 
 def test_no_rows_are_rows() -> None:
     assert Workspace(torch.device("cpu")).rows("a", 0, 4, torch.float32).shape == (0, 4)
+
+
+def test_a_buffer_that_captured_steps_may_have_met_lives_on() -> None:
+    space = Workspace(torch.device("cpu"))
+    small = weakref.ref(space.rows("x", 4, 3, torch.float32)._base)
+    large = weakref.ref(space.rows("x", 2 * MOST, 3, torch.float32)._base)
+    space.rows("x", 4 * MOST, 3, torch.float32)
+    assert small() is not None
+    assert large() is None
