@@ -7,6 +7,7 @@ and `/health` for the whole graph without asking anyone.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Literal, NamedTuple
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -133,7 +134,7 @@ class Meter:
     def observe(self, name: str, value: float) -> None:
         """Add one value to a histogram: its bucket (`value <= bound`) and the sum."""
         at, metric = self._table[name]
-        bucket = sum(value > bound for bound in metric.buckets)
+        bucket = bisect_left(metric.buckets, value)
         self._row[at + bucket] += 1
         self._row[at + len(metric.buckets) + 1] += value
 
