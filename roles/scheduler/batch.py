@@ -13,7 +13,7 @@ from stretto.roles.scheduler.memory import Memory, Placement
 from stretto.roles.scheduler.pages import Ints
 from stretto.roles.scheduler.ratio import NewTokenRatio, expected_tokens
 from stretto.roles.scheduler.sequence import Decode, Gone, Prefill, Retiring, Sequence, Waiting
-from stretto.roles.scheduler.step import Draft, Flight
+from stretto.roles.scheduler.step import Draft, Flight, Left
 from stretto.roles.scheduler.table import Slots, Table
 from stretto.roles.scheduler.windows import Windows
 
@@ -71,10 +71,10 @@ class Batch:
         """Share what the step computed, let go of what waited for it."""
         for source in flight.held:
             self.memory.release(source)
-        for sequence, pages in flight.returned:
-            self._put_by(sequence, pages)
         for sequence, goal in flight.prefilled:
             self._publish(sequence, goal)
+        for left in flight.left:
+            self._leave(left)
         for sequence in self._retiring.pop(flight.number, ()):
             self._release(sequence)
 
@@ -101,7 +101,8 @@ class Batch:
         goal = tokens + int(expected_tokens(np.array(sequence.limit - tokens), ratio))
         has, wants = pages_for(tokens, size), pages_for(goal + others, size)
         if self._windows is not None:
-            return self.table.growth(ratio) + self._windows.lacking(np.array(has), np.array(wants))
+            lacking = self._windows.lacking(np.array(has), np.array(wants))
+            return self.table.growth(ratio) + lacking + self._owed()
         return self.table.growth(ratio) + wants - has
 
     def known(self, sequence: Sequence) -> int:
@@ -182,36 +183,58 @@ class Batch:
             draft.grow(slots if self._groups == 1 else slots.repeat(self._groups), pages)
 
     # Where layers have windows, a prompt gets its pages chunk by chunk, from those that were put by when it
-    # was admitted: the pages that its windows leave come back, so that there are always enough.
+    # was admitted. For those that its windows leave it gets others, so that there are enough; but for those
+    # that someone else uses by then it has to wait. Whoever came last waits for nobody.
 
-    def _extend(self, state: Prefill, end: int, draft: Draft) -> None:
-        """Pages for the tokens up to `end`."""
-        blocks = pages_for(end, self._limits.page_size) - int(self.table.count[state.slot])
-        pages, state.stash = np.split(state.stash, [blocks * self._groups])
+    def _extend(self, state: Prefill, end: int, draft: Draft) -> int:
+        """Pages for the tokens up to `end`, or for as many as can be had; returns how many."""
+        self._top_up(state)
+        size, count = self._limits.page_size, int(self.table.count[state.slot])
+        end = min(end, (count + len(state.stash) // self._groups) * size)
+        pages, state.stash = np.split(state.stash, [(pages_for(end, size) - count) * self._groups])
         self.table.extend(state.slot, pages)
         draft.grow(np.full(len(pages), state.slot), pages)
+        return end
+
+    def _slide(self, windows: Windows, slots: Slots, draft: Draft) -> None:
+        """Let go, after this step, of the pages that no later one looks at."""
+        lengths, first = self.table.length[slots], self.table.left[slots]
+        end = windows.kept_from(lengths)
+        for row in np.flatnonzero((end > first).any(axis=1)).tolist():
+            slot = int(slots[row])
+            draft.leave(Left(self.holders[slot], first[row], end[row], int(lengths[row])))
+            self.table.left[slot] = end[row]
+
+    def _leave(self, left: Left) -> None:
+        """The step has run: its pages stay in the prefix tree as long as there is room, or are free."""
+        sequence, state = left.sequence, left.sequence.state
+        if not isinstance(state, Prefill | Decode):
+            return  # all its pages are about to go
+        if not sequence.published:
+            self._share(sequence, state, left.length)
+        shared = state.shared if isinstance(state, Prefill) else 0
+        pages, own = self.table.leave(state.slot, left.first, left.end, shared)
+        self.memory.release(pages)
+        if isinstance(state, Prefill):
+            state.owed += own
+            self._top_up(state)
+
+    def _top_up(self, state: Prefill) -> None:
+        missing = pages_for(state.goal, self._limits.page_size) - int(self.table.count[state.slot])
+        state.owed = max(0, min(state.owed, missing * self._groups - len(state.stash)))
+        if count := min(state.owed, self.memory.available):
+            state.stash = np.concatenate([state.stash, self.memory.take(count)])
+            state.owed -= count
+
+    def _owed(self) -> int:
+        """Pages that prompts under way wait for."""
+        states = (sequence.state for sequence in self._prefills.values())
+        return sum(state.owed for state in states if isinstance(state, Prefill))
 
     def _drop_stash(self, state: Prefill) -> None:
         if len(state.stash):
             self.memory.release(state.stash)
             state.stash = state.stash[:0]
-
-    def _slide(self, windows: Windows, slots: Slots, draft: Draft) -> None:
-        """Let go, after this step, of the pages that no later one looks at."""
-        first = windows.kept_from(self.table.length[slots])
-        for row in np.flatnonzero((first > self.table.left[slots]).any(axis=1)).tolist():
-            sequence = self.holders[int(slots[row])]
-            shared = sequence.state.shared if isinstance(sequence.state, Prefill) else 0
-            pages, own = self.table.leave(int(slots[row]), first[row], shared)
-            draft.leave(sequence, pages, own if isinstance(sequence.state, Prefill) else 0)
-
-    def _put_by(self, sequence: Sequence, pages: int) -> None:
-        """A prompt under way gets pages for those that its windows have left, as far as it needs any."""
-        state = sequence.state
-        if isinstance(state, Prefill):
-            missing = pages_for(state.goal, self._limits.page_size) - int(self.table.count[state.slot])
-            wanted = max(0, min(pages, missing * self._groups - len(state.stash)))
-            state.stash = np.concatenate([state.stash, self.memory.take(wanted)])
 
     def _plan_chunk(self, sequence: Sequence, draft: Draft) -> None:
         state, table = sequence.state, self.table
@@ -219,8 +242,9 @@ class Batch:
         start = int(table.length[state.slot])
         end = min(start + draft.budget, state.goal)
         if self._windows is not None:
-            end = min(end, start + self._windows.chunk)
-            self._extend(state, end, draft)
+            end = self._extend(state, min(end, start + self._windows.chunk), draft)
+            if end <= start:
+                return
         draft.chunk(state.slot, table.history[state.slot, start:end])
         if sequence.unscored and start + 1 < sequence.prompt_tokens:
             label = int(table.history[state.slot, end]) if end < sequence.prompt_tokens else -1
@@ -242,12 +266,16 @@ class Batch:
 
     def _publish(self, sequence: Sequence, goal: int) -> None:
         """Make a prompt that is computed now available to others."""
-        state, table = sequence.state, self.table
+        state = sequence.state
         if not isinstance(state, Decode):
             return
         sequence.published = True
+        self._share(sequence, state, goal)
+
+    def _share(self, sequence: Sequence, state: Prefill | Decode, length: int) -> None:
+        """Make its first tokens known, which have been computed."""
         if self._reuses(sequence):
-            tokens, pages = table.history[state.slot, :goal], table.pages_of(state.slot)
+            tokens, pages = self.table.history[state.slot, :length], self.table.pages_of(state.slot)
             state.node = self.memory.repin(state.node, tokens, pages, sequence.chain)
 
     def _reusable(self, sequence: Sequence, tokens: int) -> int:
@@ -289,7 +317,7 @@ class Batch:
 
     def _retract(self) -> bool:
         """Take a sequence out of planning; False when pages come back without that."""
-        if self._retiring or any(flight.held for flight in self.flights):
+        if self._retiring or any(flight.held or flight.left for flight in self.flights):
             return False
         victim = min(self.holders.values(), key=self._loss)
         if len(self.holders) == 1:
@@ -333,6 +361,8 @@ class Batch:
         assert isinstance(state, Retiring)
         pages = table.pages_of(state.slot)
         self.memory.tree.unpin(state.node)
+        if self._windows is not None and not table.known[state.slot] and not sequence.published:
+            self.memory.tree.uproot(state.node)  # the chunks of a prompt that led to no number
         if self._reuses(sequence):
             self.memory.keep(table.kept_of(state.slot), pages, sequence.chain, state.retracted)
         self.memory.release(pages)

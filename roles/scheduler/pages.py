@@ -53,6 +53,10 @@ class Pool:
         pages = self._there(pages)
         return len(pages) - int(np.count_nonzero(self._used[pages]))
 
+    def unused(self, pages: Ints) -> npt.NDArray[np.bool_]:
+        """Which of these nobody uses, a hole or not."""
+        return self._used[pages] == 0
+
     def alone(self, pages: Ints) -> int:
         """How many of these have one user only."""
         pages = self._there(pages)

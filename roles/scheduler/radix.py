@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stretto.roles.scheduler.limits import pages_for
-from stretto.roles.scheduler.pages import Ints, Pool
+from stretto.roles.scheduler.pages import NO_PAGE, Ints, Pool
 from stretto.roles.scheduler.windows import Windows
 
 _STALE_ENTRIES = 64
@@ -169,6 +169,28 @@ class Tree:
         match = self.match(tokens, salt)
         if match.length == len(tokens) == match.node.end and _evictable(match.node):
             self._remove(match.node)
+
+    def uproot(self, node: Node) -> None:
+        """Remove a node that nobody is to use, and what only leads to it."""
+        while _evictable(node):
+            parent = node.parent
+            self._remove(node)
+            assert parent is not None
+            node = parent
+
+    def thin(self) -> bool:
+        """Give back pages of groups with windows that nothing uses; False where there are none. What is known
+        stays known, and is of use where a window's pages are left.
+        """
+        if self._windows is None:
+            return False
+        thinned = False
+        for node in self._walk():
+            idle = (node.pages >= 0) & self._windows.sliding(len(node.pages)) & self._pool.unused(node.pages)
+            self._pool.forget(node.pages[idle])
+            node.pages[idle] = NO_PAGE
+            thinned |= bool(idle.any())
+        return thinned
 
     def strip(self) -> None:
         """Remove every leaf, pinned or not."""

@@ -41,9 +41,11 @@ class Prefill(Running):
 
     goal: int
     stash: Ints = field(default_factory=lambda: np.empty(0, np.int32))
-    """Where layers have windows: pages for the chunks to come. Those that the windows leave come back."""
+    """Where layers have windows: pages for the chunks to come."""
     shared: int = 0
-    """Entries of its list of pages that it got from the prefix tree: these do not come back."""
+    """Entries of its list of pages that it got from the prefix tree."""
+    owed: int = 0
+    """Pages that the stash gets for others that the windows have left."""
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,12 +31,20 @@ class Flight:
     prefilled: list[tuple[Sequence, int]]
     """Sequences whose last chunk it computes, and their length after it."""
     held: list[Ints]
-    """Pages that it reads last: sources of its copies, which may be there more than once, and what the
-    windows of layers leave."""
+    """Sources of its page copies, one of each group of layers; a page may be copied more than once."""
     scored: dict[int, tuple[Sequence, int]]
     """By chunk: whose prompt's log-probabilities it brings, and of which token the first one is."""
-    returned: list[tuple[Sequence, int]]
-    """Sequences that get so many pages for those among `held` that were their own."""
+    left: list[Left]
+
+
+class Left(NamedTuple):
+    """Pages that no step after this one looks at: of each group of layers those numbered [first, end)."""
+
+    sequence: Sequence
+    first: Slots
+    end: Slots
+    length: int
+    """Of the sequence, once the step has run."""
 
 
 class Draft:
@@ -48,7 +57,7 @@ class Draft:
         self._copies: list[tuple[int, int]] = []
         self._held: list[Ints] = []
         self._growth = b""
-        self._returned: list[tuple[Sequence, int]] = []
+        self._left: list[Left] = []
         self._chunks: list[tuple[int, int, int]] = []
         self._chunk_ids: list[Ints] = []
         self._decodes = _NO_SLOTS
@@ -74,11 +83,9 @@ class Draft:
         """One more page for each slot; a slot may be there more than once."""
         self._growth += np.column_stack([slots, pages]).astype(np.int32).tobytes()
 
-    def leave(self, sequence: Sequence, pages: Ints, returned: int) -> None:
-        """The sequence needs these pages for this step only, and wants so many others for them."""
-        self._held.append(pages)
-        if returned:
-            self._returned.append((sequence, returned))
+    def leave(self, left: Left) -> None:
+        """The windows of a sequence leave pages."""
+        self._left.append(left)
 
     def admit(
         self,
@@ -143,7 +150,7 @@ class Draft:
         """What the result will be read by."""
         first = np.array([slot for slot, _, samples in self._chunks if samples], np.int64)
         sampling = np.concatenate([first, self._decodes]) if len(first) else self._decodes
-        return Flight(self.number, sampling, self._prefilled, self._held, self._scored, self._returned)
+        return Flight(self.number, sampling, self._prefilled, self._held, self._scored, self._left)
 
 
 def _looks_back(controls: m.Controls | None) -> bool:

@@ -49,7 +49,7 @@ class Table:
         self.states = np.zeros((slots, limits.state_pages), np.int32)
         """Pages of a state of fixed size."""
         self.left = np.zeros((slots, self._groups), np.int64)
-        """How many of the first pages of each group its window has left."""
+        """How many of the first pages of each group its window has left once all planned steps have run."""
 
     def occupy(self, slot: int, sequence: Sequence, tokens: Ints, length: int, pages: Ints) -> None:
         """Fill a row: `pages` hold the KV of the first `length` of `tokens`, and have room for the rest."""
@@ -111,19 +111,18 @@ class Table:
         self.blocks[slot, first : first + len(pages)] = pages
         self.count[slot] += len(pages) // self._groups
 
-    def leave(self, slot: int, first: Slots, shared: int) -> tuple[Ints, int]:
-        """Give up the pages before the `first` of each group; returns them, and how many of them come after
-        the first `shared` entries.
+    def leave(self, slot: int, first: Slots, end: Slots, shared: int) -> tuple[Ints, int]:
+        """Give up the pages numbered [first, end) of each group; returns them, and how many of them come
+        after the first `shared` entries.
         """
         found: list[Ints] = []
         own = 0
-        for group, end in enumerate(first.tolist()):
-            entries = np.arange(self.left[slot, group], end) * self._groups + group
+        for group in range(self._groups):
+            entries = np.arange(first[group], end[group]) * self._groups + group
             entries = entries[self.blocks[slot, entries] >= 0]
             found.append(self.blocks[slot, entries])
             own += int(np.count_nonzero(entries >= shared))
             self.blocks[slot, entries] = NO_PAGE
-        self.left[slot] = first
         return np.concatenate(found), own
 
     def append_tokens(self, slots: Slots, tokens: Ints) -> Slots:

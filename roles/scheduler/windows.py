@@ -58,6 +58,10 @@ class Windows:
         first = lengths[:, None] - self._sizes + 1 - SLACK
         return np.where(self._sizes > 0, np.maximum(first, 0) // self._page_size, 0)
 
+    def sliding(self, entries: int) -> npt.NDArray[np.bool_]:
+        """Which of so many entries of a list of pages belong to groups with a window."""
+        return np.resize(self._sizes > 0, entries)
+
     def trim(self, pages: Ints, length: int) -> Ints:
         """Pages of a prefix, without those that nothing after it looks at; a copy."""
         table = pages.reshape(-1, self.groups).copy()

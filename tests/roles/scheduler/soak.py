@@ -47,6 +47,7 @@ def world_of(rng: random.Random) -> World:
         max_overtakes=rng.randint(0, 6),
         shared_tokens=rng.randint(1, 9),
         windows=(0,) if tiers else rng.choice(WINDOWS),
+        state_pages=0 if tiers else rng.choice([0, 0, 0, 1]),
         below=below_of(rng) if tiers else NOTHING_BELOW,
     )
     return world.optimistic() if rng.random() < 0.7 else world

@@ -1,3 +1,5 @@
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 
@@ -126,15 +128,35 @@ def test_the_same_prompt_is_matched_where_its_windows_end() -> None:
     assert [world.streams[uid].cached for uid in uids] == [0, 99]
 
 
-def test_a_prefix_whose_window_is_gone_is_computed_again_and_known_from_then_on() -> None:
-    world = World(windows=(8,), pages=200, max_model_len=500)
-    prefix, cached = list(range(60)), []
-    for prompt in ([*prefix, *[7] * 40], [*prefix, 1], [*prefix, 2]):
+def follow(world: World, prompts: Iterable[list[int]]) -> list[int | None]:
+    """Cached tokens of prompts, one after the other."""
+    cached = []
+    for prompt in prompts:
         uid = world.submit(prompt, max_tokens=3)
         world.drain()
         cached.append(world.streams[uid].cached)
         assert world.output(uid) == world.expect(uid)
-    assert cached == [0, 0, 60]
+    return cached
+
+
+def test_pages_that_a_prompts_windows_have_left_are_known_as_long_as_there_is_room() -> None:
+    world, prefix = World(windows=(8,), pages=200, max_model_len=500), list(range(60))
+    assert follow(world, ([*prefix, *[7] * 40], [*prefix, 1], [*prefix[:23], 2])) == [0, 60, 23]
+
+
+def test_a_prefix_whose_window_is_gone_is_computed_again_and_known_from_then_on() -> None:
+    world, prefix = World(windows=(0, 8), pages=200, max_model_len=500), list(range(60))
+    follow(world, [[*prefix, *[7] * 40]])
+    assert world.core._requests.batch.memory.tree.thin()
+    assert not world.core._requests.batch.memory.tree.thin()
+    assert follow(world, ([*prefix, 1], [*prefix, 2])) == [0, 60]
+
+
+def test_little_memory_keeps_windows_before_it_forgets_what_runs() -> None:
+    """One prompt's own pages, out of its window and kept in the tree, make room for its next ones."""
+    world = World(windows=(8,), pages=14, max_model_len=500)
+    assert follow(world, [list(range(200))]) == [0]
+    assert world.core.summarize_cache().tokens == 202
 
 
 def test_a_retracted_sequence_goes_on_from_its_last_window() -> None:
@@ -171,3 +193,13 @@ def test_where_there_is_a_state_nothing_is_shared() -> None:
     assert [world.streams[uid].cached for uid in (leader, other, again)] == [0, 0, 0]
     assert world.core.pages == (100, 0, 0)
     assert [world.output(uid) for uid in (other, again)] == [world.expect(uid) for uid in (other, again)]
+
+
+def test_chunks_that_led_to_no_number_are_known_to_nobody() -> None:
+    world = World(windows=(8,), pages=200, max_model_len=500)
+    world.device.override = lambda seed, position: -1 if seed == 13 else position
+    bad = world.submit([5] * 100, max_tokens=3, seed=13)
+    world.drain()
+    again = world.submit([5] * 100, max_tokens=3)
+    world.drain()
+    assert (world.fault(bad).code, world.streams[again].cached) == ("nan_logits", 0)
