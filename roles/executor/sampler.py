@@ -49,8 +49,8 @@ class Sampler:
         """Write tokens for the host; return those for the next step, where -1, a failed row, is an id."""
         state = self._slots
         columns = state.temperature, state.top_k, state.top_p, state.min_p, state.seed
-        wanted = (column.index_select(0, slots) for column in columns)
-        sample(logits, *wanted, positions, out=tokens)
+        temperature, top_k, top_p, min_p, seeds = (column.index_select(0, slots) for column in columns)
+        sample(logits, temperature, top_k, top_p, min_p, seeds, positions, out=tokens)
         new = tokens.clamp(min=0)
         state.last_token[slots] = new
         return new
