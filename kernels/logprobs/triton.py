@@ -26,6 +26,8 @@ from stretto.kernels.sample.noise_triton import exp
 
 CONFIGS = {80: {"split": 4096}}
 """Tokens of a program: 4 blocks, whose lanes are half of its threads."""
+COLUMNS = ["tokens", "values", "ranks", "top_ids", "tops"]
+"""Parts of a packed buffer: where they begin depends on the step, and must not ask for other code."""
 _BLOCK, _LANES = tl.constexpr(BLOCK), tl.constexpr(LANES)
 
 
@@ -53,7 +55,7 @@ def _block_sums(
     return tl.reshape(_fold(_fold(_fold(_fold(sums, 8), 4), 2), 1), (SPLIT // _BLOCK,))
 
 
-@triton.jit(do_not_specialize=["width"])
+@triton.jit(do_not_specialize=["width"], do_not_specialize_on_alignment=["tokens"])
 def measure_kernel(
     logits: tl.tensor,
     partial: tl.tensor,
@@ -90,7 +92,7 @@ def measure_kernel(
         left = tl.where(left == best, NOTHING, left)
 
 
-@triton.jit(do_not_specialize=["width"])
+@triton.jit(do_not_specialize=["width"], do_not_specialize_on_alignment=COLUMNS)
 def report_kernel(
     logits: tl.tensor,
     partial: tl.tensor,

@@ -93,11 +93,17 @@ class StagedMover:
             scatter_pages(*self._cache, pages, staged)
 
     def _parts(self, device: np.ndarray, host: np.ndarray) -> list[Part]:
-        pages = torch.from_numpy(device).to(self._staged.device)
+        pages = self._bring(torch.from_numpy(device))
         return [
             (part, host[at : at + len(part)].tolist(), self._staged[: len(part)])
             for at, part in zip(range(0, len(host), STAGED_PAGES), pages.split(STAGED_PAGES), strict=True)
         ]
+
+    def _bring(self, pages: torch.Tensor) -> torch.Tensor:
+        """To the device, from pinned memory: from other memory the host waits for the stream."""
+        if self._staged.is_cuda:
+            pages = pages.pin_memory()
+        return pages.to(self._staged.device, non_blocking=True)
 
 
 class ModelledMover:
