@@ -96,7 +96,7 @@ class Scheduler(Role):
     async def close(self) -> None:
         """Save what the file store lacks of what memory holds, as far as there is time for it."""
         core, until = self._core, self._loop.time() + self.ctx.grace
-        if core is None or not core.tiers.below.disk:
+        if core is None or not (core.tiers.below.disk and self.ctx.grace):
             return
         core.hurry()
         alarm = self._loop.call_at(until, self.ctx.wake)
