@@ -19,11 +19,14 @@ Rules of the house:
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 FinishReason = Literal["stop", "length", "abort", "error"]
+Uid = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""A name or a key, where it comes from another process through a socket."""
+Index = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
 
 
 # ── Values that several edges share ──────────────────────────────────────────────────────────────
@@ -102,7 +105,7 @@ class Fault(msgspec.Struct, frozen=True, array_like=True):
 class Submit(msgspec.Struct, tag="submit", frozen=True):
     """A syntactically valid request; ends with `Rejected` or with a terminal `Event`."""
 
-    uid: int
+    uid: Uid
     gateway: int
     """Index of the gateway that waits for the events."""
     arrived: float
@@ -127,11 +130,11 @@ class Submit(msgspec.Struct, tag="submit", frozen=True):
     """The last of `messages` is left open, for the answer to continue it."""
     add_special_tokens: bool | None = None
     """For text: whether the tokenizer adds its own; None: for `prompt` yes, for `messages` no."""
-    generated: dict[int, bytes] = {}
+    generated: dict[Uid, bytes] = {}
     """By uid, int32: tokens the client has already, where the request is submitted again after a death."""
     retain: float = 0.0
     """Seconds that the detokenizer keeps the stream for a client that comes back; 0: not at all."""
-    key: int = 0
+    key: Uid = 0
     """63 random bits that whoever comes back for a retained stream must know."""
     cache_salt: str = ""
     """Requests share cached prefixes only with those of the same salt."""
@@ -143,13 +146,13 @@ class Cancel(msgspec.Struct, tag="cancel", frozen=True):
     Sent to the tokenizer that got the `Submit`, so that it cannot overtake it; forwarded as `Abort`.
     """
 
-    uid: int
+    uid: Uid
 
 
 class Tokenize(msgspec.Struct, tag="tokenize", frozen=True):
     """Turn text or a conversation into ids; answered by `Tokenized` or `Rejected`."""
 
-    uid: int
+    uid: Uid
     gateway: int
     prompt: str | None = None
     messages: list[dict[str, Any]] | None = None
@@ -162,7 +165,7 @@ class Tokenize(msgspec.Struct, tag="tokenize", frozen=True):
 class Detokenize(msgspec.Struct, tag="detokenize", frozen=True):
     """Turn ids into text, special tokens included; answered by `Detokenized` or `Rejected`."""
 
-    uid: int
+    uid: Uid
     gateway: int
     token_ids: list[int]
 
@@ -172,7 +175,7 @@ class CacheQuery(msgspec.Struct, tag="cache_query", frozen=True):
     detokenizer. Not answered where one of them dies meanwhile.
     """
 
-    uid: int
+    uid: Uid
     gateway: int
     flush: bool = False
     """First drop all that nobody uses."""
@@ -192,16 +195,16 @@ class Attach(msgspec.Struct, tag="attach", frozen=True):
     The gateway that had it before gets a `Detached` too.
     """
 
-    uid: int
+    uid: Uid
     gateway: int
-    index: int
-    key: int
+    index: Index
+    key: Uid
 
 
 class Detach(msgspec.Struct, tag="detach", frozen=True):
     """The client of a retained stream is gone: keep what comes, and end the stream when `retain` is over."""
 
-    uid: int
+    uid: Uid
     gateway: int | None = None
     """Which gateway's client; ignored where another has the stream by now. None: whichever has it."""
 
@@ -209,7 +212,7 @@ class Detach(msgspec.Struct, tag="detach", frozen=True):
 class Keep(msgspec.Struct, tag="keep", frozen=True):
     """This choice of a retained stream has ended while others go on: keep it until its `Detach`."""
 
-    uid: int
+    uid: Uid
     gateway: int
     """Ignored where another has the stream by now."""
 

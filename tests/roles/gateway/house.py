@@ -151,6 +151,7 @@ class BackEnd:
     def offer(self, tokenizer: int, message: m.ToTokenizer) -> bool:
         if self.full:
             return False
+        message = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=m.ToTokenizer)  # as if by wire
         if isinstance(message, m.Tokenize | m.Detokenize | m.CacheQuery):
             self.questions.put(message)
             asyncio.get_running_loop().call_soon(self.door.on_message, self.reply(message))
