@@ -117,10 +117,7 @@ class Llama:
         tied = config.tie_word_embeddings
         self._head = load.head("model.embed_tokens" if tied else "lm_head")
         self._embed = self._head.rows if tied else load.table("model.embed_tokens.weight")
-        self._replay = self._make_replay(config, max_len) if self._replayable(load.place) else None
-
-    def _replayable(self, place: torch.device) -> bool:
-        return place.type == "cpu" and len(self.kv_windows) == 1
+        self._replay = self._make_replay(config, max_len) if load.place.type == "cpu" else None
 
     def _make_replay(self, config: ModelConfig, max_len: int) -> Replay:
         from stretto.roles.executor.models.replay import Replay  # imports what compiles kernels for the CPU

@@ -38,14 +38,14 @@ class Replay:
 
     def takes(self, context: Context, cache: KVCache) -> bool:
         """Whether a step is one of those that are replayed."""
-        rows, width = context.block_tables.shape
+        rows, width = context.block_tables.shape[-2:]
         return self._usable and len(context.positions) == rows <= MOST and width <= self._width(cache)
 
     def __call__(
         self, embedded: torch.Tensor, context: Context, cache: KVCache
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """embedded: [T, hidden]. Returns x and residual, float32 [T, hidden], valid until the next step."""
-        self._meet(cache)
+        self._meet(cache, context.block_tables.shape[:-2])
         rows = len(embedded)
         x, residual = self._x[:rows], self._residual[:rows]
         residual.copy_(embedded)
@@ -65,8 +65,8 @@ class Replay:
     def _width(self, cache: KVCache) -> int:
         return -(-self._max_len // cache.keys.shape[2])
 
-    def _meet(self, cache: KVCache) -> None:
-        """Forget recordings that were made with another pool."""
+    def _meet(self, cache: KVCache, groups: torch.Size) -> None:
+        """Forget recordings that were made with another pool. groups: of layers, empty where there is one."""
         pool = cache.keys.data_ptr(), cache.values.data_ptr(), cache.keys.shape
         if pool == self._pool:
             return
@@ -75,19 +75,24 @@ class Replay:
         int32 = torch.int32
         self._fixed = Context(
             positions=torch.zeros(MOST, dtype=int32),
-            cells=torch.zeros(MOST, dtype=torch.int64),
-            block_tables=torch.zeros(MOST, self._width(cache), dtype=int32),
+            cells=torch.zeros(*groups, MOST, dtype=torch.int64),
+            block_tables=torch.zeros(*groups, MOST, self._width(cache), dtype=int32),
             query_starts=torch.arange(MOST + 1, dtype=int32),
             kv_lengths=torch.zeros(MOST, dtype=int32),
         )
 
     def _place(self, context: Context) -> Context:
         """The context, copied to where recorded calls expect it."""
-        rows, width = context.block_tables.shape
-        fixed = Context(*(tensor[:rows] for tensor in self._fixed[:5]))
-        fixed = fixed._replace(query_starts=self._fixed.query_starts[: rows + 1])
+        rows, width = context.block_tables.shape[-2:]
+        fixed = Context(
+            positions=self._fixed.positions[:rows],
+            cells=self._fixed.cells[..., :rows],
+            block_tables=self._fixed.block_tables[..., :rows, :],
+            query_starts=self._fixed.query_starts[: rows + 1],
+            kv_lengths=self._fixed.kv_lengths[:rows],
+        )
         fixed.positions.copy_(context.positions)
         fixed.cells.copy_(context.cells)
-        fixed.block_tables[:, :width].copy_(context.block_tables)
+        fixed.block_tables[..., :width].copy_(context.block_tables)
         fixed.kv_lengths.copy_(context.kv_lengths)
         return fixed

@@ -42,6 +42,18 @@ def test_decodes_are_replayed_with_the_bits_of_other_steps(
     assert sorted(model._replay._programs) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("layers", [4, 2])
+def test_decodes_of_layers_with_windows_are_replayed_with_the_bits_of_other_steps(
+    layers: int, make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
+) -> None:
+    kinds = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"][:layers]
+    more = {"use_sliding_window": True, "sliding_window": 12, "layer_types": kinds}
+    model = load_model(make_tiny("Qwen2", num_hidden_layers=layers, **more))
+    plain = run(model, make_bench, recorder, replayed=False)
+    assert all(map(torch.equal, plain, run(model, make_bench, recorder, replayed=True)))
+    assert sorted(model._replay._programs) == [1, 2, 3]
+
+
 def test_recordings_survive_larger_steps(
     make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
 ) -> None:
