@@ -119,8 +119,12 @@ class Executor(Role):
 
     def _hello(self) -> m.Hello:
         if self._tiers is None:
-            layout = {"windows": self._windows, "state_pages": self._state_pages}
-            return m.Hello(self._pages, prefill_rate=self._prefill_rate, **layout)
+            return m.Hello(
+                self._pages,
+                prefill_rate=self._prefill_rate,
+                windows=self._windows,
+                state_pages=self._state_pages,
+            )
         _, host_pages, disk, copy_rate = self._tiers
         return m.Hello(self._pages, host_pages, disk, copy_rate, prefill_rate=self._prefill_rate)
 
