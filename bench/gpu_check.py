@@ -58,6 +58,8 @@ OPS = (
 )
 MODES = {"graphs ahead": (True, True), "graphs in turn": (True, False), "eager ahead": (False, True)}
 """Whether steps are replayed, and launched one ahead."""
+UNIT_SECONDS = 150.0
+"""A unit that takes longer hangs."""
 MARK = "unit: "
 """What a child's lines of results begin with."""
 
@@ -173,17 +175,24 @@ def check(
 
 
 def follow(process: subprocess.Popen[str], end: float) -> Iterator[Any]:
-    """The results that a child prints, until it ends or has to."""
-    timer = threading.Timer(max(0.0, end - time.monotonic()), process.kill)
-    timer.start()
+    """The results that a child prints, until it ends or has to: a unit may not take for ever."""
+    timer = _limit(process, end)
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith(MARK):
+            timer.cancel()
+            timer = _limit(process, end)
             yield json.loads(line.removeprefix(MARK))
         else:
             print(line, end="", file=sys.stderr)
     process.wait()
     timer.cancel()
+
+
+def _limit(process: subprocess.Popen[str], end: float) -> threading.Timer:
+    timer = threading.Timer(max(0.0, min(UNIT_SECONDS, end - time.monotonic())), process.kill)
+    timer.start()
+    return timer
 
 
 def start_child(paths: Sequence[str], dry: bool, names: Sequence[str]) -> subprocess.Popen[str]:

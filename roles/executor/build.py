@@ -19,6 +19,7 @@ from stretto.roles.executor.errors import ConfigError
 from stretto.roles.executor.kv import PageShape, count_pages, default_bytes
 from stretto.roles.executor.largest_step import ROWS, largest_plan, pool_bytes, run_largest
 from stretto.roles.executor.models import build_model
+from stretto.roles.executor.models.interface import Model
 from stretto.roles.executor.models.loader import Loader
 from stretto.roles.executor.runner import Runner
 from stretto.roles.executor.runner_device import DeviceRunner
@@ -60,17 +61,17 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
     heads, groups = (model.kv_heads, model.head_dim), len(model.kv_windows)
     shape = PageShape(model.kv_layers, config.page_size, *heads, model.dtype, groups)
     longest = -(-max_len // config.page_size)
-    on_device = device.torch_device.type == "cuda" and groups == 1 and not model.state_pages
-    if on_device:
+    kind = runner_kind(config, device.torch_device, model)
+    if device.torch_device.type == "cuda":
         progress("running the largest step")
-        largest = largest_plan(config.max_batched_tokens or ROWS, config.max_seqs, max_len, config.page_size)
-        run_largest(device, model, shape, largest, config.max_seqs, longest)
+        rows, blocks = config.max_batched_tokens or ROWS, longest * groups + model.state_pages
+        largest = largest_plan(rows, config.max_seqs, max_len, blocks)
+        run_largest(kind, device, model, shape, largest, config.max_seqs, longest)
     pages = _count_pages(config, shape, device, max_len)
     if device.torch_device.type == "cpu":
         _compile_kernels(model_config, loader, progress)
     cache = shape.allocate(pages, device.torch_device)
     tiers = build_tiers(config, device, cache, shape, longest, wake)
-    kind = partial(DeviceRunner, graphs=config.graphs) if on_device else Runner
     runner = kind(
         device=device,
         model=model,
@@ -82,6 +83,13 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
     )
     dtype, layout = str(model.dtype).removeprefix("torch."), (model.kv_windows, model.state_pages)
     return Built(runner, device.name, dtype, pages, tiers, *layout)
+
+
+def runner_kind(config: Config, place: torch.device, model: Model) -> Callable[..., Runner]:
+    """What makes the runner. On a GPU rows are made there, where all layers share one block table."""
+    if place.type == "cuda" and len(model.kv_windows) == 1 and not model.state_pages:
+        return partial(DeviceRunner, graphs=config.graphs)
+    return Runner
 
 
 def _compile_kernels(config: ModelConfig, loader: Loader, progress: Callable[[str], None]) -> None:

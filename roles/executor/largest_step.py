@@ -7,6 +7,7 @@ steps. So what is free afterwards is free for good, but for what graphs take.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from stretto.roles.executor.device import Device
 from stretto.roles.executor.errors import ConfigError
 from stretto.roles.executor.kv import PageShape, parse_size, readable
 from stretto.roles.executor.models.interface import Model
-from stretto.roles.executor.runner_device import DeviceRunner
+from stretto.roles.executor.runner import Runner
 
 ROWS = 8192
 """Of a step whose size is left to the device's speed: the scheduler plans no larger ones
@@ -24,14 +25,16 @@ ROWS = 8192
 FILTERED = m.Sampling(temperature=1.0, top_p=0.9)
 
 
-def largest_plan(rows: int, slots: int, max_len: int, page_size: int) -> m.Plan:
+def largest_plan(rows: int, slots: int, max_len: int, pages_per_slot: int) -> m.Plan:
     """Prompts of `rows` tokens, as long as they may be, and in all slots that are left a decode at the end of
     the longest context. Every page is page 0, so a pool of one page will do: what is computed is nonsense.
+
+    pages_per_slot: all that an `Admit` may name.
     """
     counts = [max_len] * (rows // max_len) + [rows % max_len] * (rows % max_len > 0)
     chunks = [(slot, count, 1) for slot, count in enumerate(counts[:slots])]
     decodes = list(range(len(chunks), slots))
-    pages = bytes(4 * -(-max_len // page_size))
+    pages = bytes(4 * pages_per_slot)
     admits = [m.Admit(slot, 0, pages, FILTERED) for slot, _, _ in chunks]
     admits += [m.Admit(slot, max_len - 1, pages, FILTERED) for slot in decodes]
     return m.Plan(
@@ -44,11 +47,17 @@ def largest_plan(rows: int, slots: int, max_len: int, page_size: int) -> m.Plan:
 
 
 def run_largest(
-    device: Device, model: Model, shape: PageShape, plan: m.Plan, slots: int, pages_per_slot: int
+    kind: Callable[..., Runner],
+    device: Device,
+    model: Model,
+    shape: PageShape,
+    plan: m.Plan,
+    slots: int,
+    pages_per_slot: int,
 ) -> None:
-    """Run the plan to its end. Raises ConfigError when there is no room for it."""
+    """Run the plan to its end, in a runner of that kind. Raises ConfigError when there is no room for it."""
     try:
-        runner = DeviceRunner(
+        runner = kind(
             device=device,
             model=model,
             cache=shape.allocate(1, device.torch_device),

@@ -1,13 +1,16 @@
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from stretto.roles.config import Config
-from stretto.roles.executor.build import build, compute_dtype, make_device
+from stretto.roles.executor.build import build, compute_dtype, make_device, runner_kind
 from stretto.roles.executor.device_cpu import CpuDevice
 from stretto.roles.executor.errors import ConfigError
+from stretto.roles.executor.runner import Runner
+from stretto.roles.executor.runner_device import DeviceRunner
 
 CPU = torch.device("cpu")
 
@@ -60,6 +63,18 @@ def test_a_gpu_computes_in_what_is_stored_unless_told() -> None:
     gpu = torch.device("cuda")
     assert compute_dtype("auto", "bfloat16", gpu) == torch.bfloat16
     assert compute_dtype("float16", "bfloat16", gpu) == torch.float16
+
+
+def kind_on(place: str, windows: tuple[int, ...] = (0,), states: int = 0, **more: Any) -> Any:
+    model: Any = SimpleNamespace(kv_windows=windows, state_pages=states)
+    return runner_kind(Config(**more), torch.device(place), model)
+
+
+def test_a_gpu_makes_its_rows_where_one_block_table_serves_all_layers() -> None:
+    assert kind_on("cuda").keywords == {"graphs": True}
+    assert kind_on("cuda", graphs=False).func is DeviceRunner
+    assert kind_on("cuda", graphs=False).keywords == {"graphs": False}
+    assert kind_on("cuda", windows=(0, 64)) is kind_on("cuda", states=1) is kind_on("cpu") is Runner
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

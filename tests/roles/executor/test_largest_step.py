@@ -6,13 +6,15 @@ from stretto.roles.executor.device_cpu import CpuDevice
 from stretto.roles.executor.errors import ConfigError
 from stretto.roles.executor.kv import PageShape
 from stretto.roles.executor.largest_step import largest_plan, pool_bytes, run_largest
+from stretto.roles.executor.runner import Runner
+from stretto.roles.executor.runner_device import DeviceRunner
 
 SHAPE = PageShape(layers=1, page_size=16, kv_heads=1, head_dim=32, dtype=torch.float32)
 GIB = 1 << 30
 
 
 def test_the_largest_step_is_full_of_prompt_and_of_decodes_at_the_end_of_their_contexts():
-    plan = largest_plan(rows=25, slots=5, max_len=10, page_size=4)
+    plan = largest_plan(rows=25, slots=5, max_len=10, pages_per_slot=3)
     assert np.frombuffer(plan.chunks, np.int32).tolist() == [0, 10, 1, 1, 10, 1, 2, 5, 1]
     assert np.frombuffer(plan.decodes, np.int32).tolist() == [3, 4]
     assert [admit.length for admit in plan.admits] == [0, 0, 0, 9, 9]
@@ -20,14 +22,15 @@ def test_the_largest_step_is_full_of_prompt_and_of_decodes_at_the_end_of_their_c
 
 
 def test_it_is_no_larger_than_the_slots_allow():
-    plan = largest_plan(rows=100, slots=2, max_len=10, page_size=4)
+    plan = largest_plan(rows=100, slots=2, max_len=10, pages_per_slot=3)
     assert np.frombuffer(plan.chunks, np.int32).tolist() == [0, 10, 1, 1, 10, 1]
     assert not plan.decodes
 
 
-def test_it_runs_in_a_pool_of_one_page(tiny):
+@pytest.mark.parametrize("kind", [DeviceRunner, Runner])
+def test_it_runs_in_a_pool_of_one_page(tiny, kind):
     device, shape = CpuDevice(lambda: None), PageShape(2, 16, 2, 16, torch.float32)
-    run_largest(device, tiny, shape, largest_plan(40, 4, 32, 16), slots=4, pages_per_slot=2)
+    run_largest(kind, device, tiny, shape, largest_plan(40, 4, 32, 2), slots=4, pages_per_slot=2)
     device.check()
     device.close()
 
@@ -37,9 +40,9 @@ def test_what_does_not_fit_says_what_to_change(tiny, monkeypatch):
         raise torch.OutOfMemoryError
 
     device, shape = CpuDevice(lambda: None), PageShape(2, 16, 2, 16, torch.float32)
-    monkeypatch.setattr("stretto.roles.executor.largest_step.DeviceRunner.launch", full)
+    monkeypatch.setattr(DeviceRunner, "launch", full)
     with pytest.raises(ConfigError, match=r"40 prompt tokens and 4 sequences.*smaller --max-batched-tokens"):
-        run_largest(device, tiny, shape, largest_plan(40, 4, 32, 16), slots=4, pages_per_slot=2)
+        run_largest(DeviceRunner, device, tiny, shape, largest_plan(40, 4, 32, 2), slots=4, pages_per_slot=2)
     device.close()
 
 
