@@ -319,3 +319,31 @@ def test_a_leaf_is_not_continued_over_the_page_it_ends_in() -> None:
     grove.add(list(range(10)), lacks=0)
     grove.add(list(range(24)), lacks=4)
     assert [grove.length(list(range(n))) for n in (10, 24)] == [10, 24]
+
+
+def test_thinning_takes_what_nobody_uses_of_groups_with_windows() -> None:
+    pool = Pool(32, holes=True)
+    tree = Tree(pool, 4, windows=Windows((0, 6), 4, 16))
+    pages = pool.take(10)
+    tree.insert(array(list(range(20))), pages)
+    pool.drop(pages[:6])
+    assert tree.thin()
+    assert tree.match(array(list(range(20)))).pages.reshape(-1, 2)[:, 1].tolist() == [
+        -1,
+        -1,
+        -1,
+        *pages[7::2],
+    ]
+    assert (pool.free, pool.cached) == (22 + 3, 3)
+    assert not tree.thin()
+    assert not Tree(Pool(4), 4).thin()
+
+
+def test_what_only_leads_to_a_node_is_uprooted_with_it() -> None:
+    forest = Forest()
+    forest.add([1, 2, 3, 4])
+    forest.add([1, 2, 3, 4, 5, 6, 7, 8])
+    forest.add([9, 9])
+    forest.tree.uproot(forest.tree.match(array([1, 2, 3, 4, 5, 6, 7, 8])).node)
+    assert [forest.find(tokens)[0] for tokens in ([1, 2], [9, 9])] == [0, 2]
+    forest.check()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from stretto.roles import messages as m
@@ -81,3 +83,20 @@ def test_stop_ids_of_each_slot() -> None:
     table.narrow_stops()
     filled(1, age=1, tokens=3, limit=9, stops=(7,), table=table)
     assert table.stopped(both, np.array([8, 7], np.int32)).tolist() == [False, True]
+
+
+def test_a_window_leaves_pages_of_its_group_only() -> None:
+    """Two groups, the second with a window; of what it leaves, one page came from the prefix tree."""
+    table = filled(1, age=0, tokens=3, limit=9, table=Table(replace(LIMITS, windows=(0, 3))))
+    table.extend(1, np.array([11, 21, 12, 22], np.int32))
+    pages, own = table.leave(1, slots(0, 0), slots(0, 2), shared=2)
+    assert (pages.tolist(), own, table.count[1]) == ([6, 21], 1, 3)
+    assert table.pages_of(1).tolist() == [5, -1, 11, -1, 12, 22]
+    assert table.leave(1, slots(0, 0), slots(0, 2), shared=2)[0].tolist() == []
+
+
+def test_a_slot_grows_by_a_page_of_each_group() -> None:
+    table = filled(1, age=0, tokens=3, limit=9, table=Table(replace(LIMITS, windows=(0, 3))))
+    table.append_pages(slots(1), np.array([8, 9], np.int32))
+    assert table.pages_of(1).tolist() == [5, 6, 8, 9]
+    assert table.full(slots(1)).tolist() == []
