@@ -67,7 +67,8 @@ class Resubmission:
             case "scheduler":
                 return True
             case "tokenizer":
-                return sequence.tokenizer == index and sequence.last is None
+                unheard = sequence.last is None or sequence.again  # the last time may not have got through
+                return sequence.tokenizer == index and unheard
             case "detokenizer":
                 return sequence.uid % self._live.detokenizers == index
         return False

@@ -21,13 +21,15 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.http11 import Request
 
+from stretto.roles.gateway.accepting import Acceptor, room
 from stretto.roles.gateway.faults import error_json, refusal
 from stretto.roles.gateway.http import App
 from stretto.roles.messages import Fault
 
 PING_SECONDS = 20.0
 """Between pings on a WebSocket, and from a ping to the end of a socket that does not answer."""
-BACKLOG = 2048
+EXTRA = 2048
+"""Connections beyond twice those that are served, which are told so."""
 MAX_HEAD_BYTES = 64 << 10
 MAX_HEADERS = 128
 OPEN_TO_CROWDS = (b"/health", b"/metrics")
@@ -44,9 +46,12 @@ _PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fie
 class HttpProtocol(HttpToolsProtocol):
     """One HTTP connection: uvicorn's, with limits on heads, on idleness and on how many there are."""
 
-    def __init__(self, *args: Any, max_connections: int, idle_seconds: float, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, max_connections: int, most: int, idle_seconds: float, **kwargs: Any
+    ) -> None:
+        """Beyond `max_connections` they get `OPEN_TO_CROWDS` only, beyond `most` nothing."""
         super().__init__(*args, **kwargs)
-        self._max_connections, self._idle_seconds = max_connections, idle_seconds
+        self._max_connections, self._most, self._idle_seconds = max_connections, most, idle_seconds
         self._crowded = self._last = False
         self._head_bytes: int | None = 0
         """Of the head that is coming in; None while there is none."""
@@ -56,7 +61,7 @@ class HttpProtocol(HttpToolsProtocol):
         """A head is due from now on."""
         super().connection_made(transport)
         self._crowded = len(self.connections) > self._max_connections
-        if len(self.connections) > 2 * self._max_connections + BACKLOG:
+        if len(self.connections) > self._most:
             self._refuse(_TOO_MANY)
         self._expect_head()
 
@@ -176,7 +181,8 @@ class HttpServer:
     ) -> None:
         """`idle_seconds`: longer than clients keep connections, lest one is closed just as it is used."""
         self._listener = listener
-        self._max_connections, self._idle_seconds = max_connections, idle_seconds
+        self._most = room(2 * max_connections + EXTRA)
+        self._max_connections, self._idle_seconds = min(max_connections, self._most * 3 // 4), idle_seconds
         self._config = uvicorn.Config(
             app,
             http=HttpProtocol,
@@ -193,7 +199,7 @@ class HttpServer:
             timeout_keep_alive=math.ceil(idle_seconds),
         )
         self._state = ServerState()
-        self._server: asyncio.AbstractServer | None = None
+        self._acceptor: Acceptor | None = None
 
     async def start(self) -> None:
         """Accept connections from now on."""
@@ -204,16 +210,15 @@ class HttpServer:
             server_state=self._state,
             app_state={},
             max_connections=self._max_connections,
+            most=self._most,
             idle_seconds=self._idle_seconds,
         )
-        loop = asyncio.get_running_loop()
-        create = loop.create_unix_server if self._listener.family == socket.AF_UNIX else loop.create_server
-        self._server = await create(protocol, sock=self._listener, backlog=BACKLOG)
+        self._acceptor = Acceptor(self._listener, protocol)
 
     def stop_accepting(self) -> None:
         """Take no new connections; those there are go on."""
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
 
     def retire(self) -> None:
         """Take no new connections, and let those of HTTP end with their next answer."""

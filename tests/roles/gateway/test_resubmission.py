@@ -37,6 +37,15 @@ def test_a_dead_tokenizer_gets_again_what_had_no_event(bench: Bench) -> None:
     assert not elsewhere.ended
 
 
+def test_what_was_submitted_again_may_die_with_its_tokenizer(bench: Bench) -> None:
+    stream = bench.submit(STREAMED)
+    bench.events(word(stream.uid, 0))
+    bench.door.peer_lost("scheduler", 0)
+    again = bench.sent_now()[-1:]
+    bench.door.peer_lost("tokenizer", 0)
+    assert bench.sent_now() == again
+
+
 def test_what_a_dead_detokenizer_had_is_submitted_again(bench: Bench) -> None:
     streams = [bench.submit(STREAMED) for _ in range(4)]
     sent = bench.sent_now()
