@@ -12,7 +12,17 @@ ROOT = Path(__file__).parent.parent
 ROLES = ("gateway", "tokenizer", "scheduler", "executor", "detokenizer", "client")
 SHARED = tuple(
     f"stretto.roles.{name}"
-    for name in ("messages", "config", "actor", "metrics", "sockets", "janitor", "trace", "deadlines")
+    for name in (
+        "messages",
+        "config",
+        "actor",
+        "metrics",
+        "sockets",
+        "janitor",
+        "trace",
+        "deadlines",
+        "preflight",
+    )
 )
 
 

@@ -12,8 +12,6 @@ import resource
 import socket
 from collections.abc import Callable
 
-from stretto.roles.listening import BACKLOG
-
 PER_TURN = 64
 OWN_FILES = 192
 """Kept for what is no connection of a client, and for a turn's connections that are about to be refused."""
@@ -28,14 +26,13 @@ def room(wanted: int) -> int:
 
 
 class Acceptor:
-    """Gives each connection a protocol that `factory` makes; owns the socket."""
+    """Gives each connection a protocol that `factory` makes; owns the socket, which listens."""
 
     def __init__(self, listener: socket.socket, factory: Callable[[], asyncio.Protocol]) -> None:
         self._listener, self._factory = listener, factory
         self._loop = asyncio.get_running_loop()
         self._starting: set[asyncio.Task[object]] = set()
         listener.setblocking(False)
-        listener.listen(BACKLOG)
         self._listen()
 
     def close(self) -> None:

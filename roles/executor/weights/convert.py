@@ -80,7 +80,8 @@ def _write_metadata(file: GGUFFile, directory: Path, progress: Progress) -> dict
     config = gguf_config.config(file, "float16")
     _write_json(directory / "config.json", config)
     _write_json(directory / "generation_config.json", gguf_config.generation_config(file))
-    gguf_tokenizer.tokenizer(file, progress).save(str(directory / "tokenizer.json"))
+    tokenizer = gguf_tokenizer.tokenizer(file, progress).to_str(pretty=True)
+    (directory / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
     _write_json(directory / "tokenizer_config.json", gguf_tokenizer.tokenizer_config(file))
     return config
 

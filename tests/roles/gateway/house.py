@@ -186,6 +186,7 @@ class House:
         self.traces = Traces.create(NAMES, capacity=8)
         self.listener = socket.socket(socket.AF_UNIX if uds else socket.AF_INET)
         self.listener.bind(uds or ("127.0.0.1", 0))
+        self.listener.listen()
         self.url = "http://house" if uds else f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.ws_url = self.url.replace("http", "ws") + "/v1/stream"
         key = {"authorization": f"Bearer {self.config.api_key}"} if self.config.api_key else {}

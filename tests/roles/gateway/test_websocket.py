@@ -338,7 +338,9 @@ def test_a_frame_over_the_limit_closes_the_socket(build: Callable[..., House]) -
 
 def test_frames_that_came_in_one_piece_leave_the_others_their_turn() -> None:
     """`receive` never has to wait, and nor does `send`."""
-    messages = [{"type": "websocket.receive", "text": '{"type": "cancel", "id": "x"}'}] * 100
+    messages: list[http.Message] = [
+        {"type": "websocket.receive", "text": '{"type": "cancel", "id": "x"}'}
+    ] * 100
     messages.append({"type": "websocket.disconnect", "code": 1000})
     turns = 0
 
