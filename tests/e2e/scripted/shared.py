@@ -47,6 +47,8 @@ CHAT = Case(
     ids=spell("a", HALF, *SMILE[2:], "é", EOS),
 )
 
-SHARED = [DICE, COIN, LONG, SHORT, UNEVEN, SCORED, CHAT]
+BROKEN = Case(name="logits beyond all numbers after a token", says=[A, {A: 1e39}])
+
+SHARED = [DICE, COIN, LONG, SHORT, UNEVEN, SCORED, CHAT, BROKEN]
 
 SHELF = Shelf([*CASES, *SHARED], 128, RAW, extra=EXTRA_TOKENS, eos=[EOS, END_OF_TURN])

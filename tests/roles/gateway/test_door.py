@@ -116,6 +116,17 @@ def test_a_submit_says_all_and_tokenizers_take_turns(bench: Bench) -> None:
     )
 
 
+@pytest.mark.parametrize(("timeout", "deadline"), [(None, 105.0), (2.0, 102.0), (60.0, 105.0)])
+def test_no_request_outlives_what_the_server_allows(
+    bench: Bench, timeout: float | None, deadline: float
+) -> None:
+    door = Door(3, 2, 2, bench.wires, bench.meter, lambda: bench.now, max_seconds=5.0)
+    door.submit(replace(PROMPT, timeout=timeout), Inbox())
+    ((_, message),) = bench.wires.sent
+    assert isinstance(message, m.Submit)
+    assert message.deadline == deadline
+
+
 def test_events_reach_their_stream_in_order(bench: Bench) -> None:
     a, b = bench.submit(STREAMED), bench.submit(STREAMED)
     bench.events(delta(a, 0, "x"), delta(b, 0, "y"))
