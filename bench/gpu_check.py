@@ -287,4 +287,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    sys.path = [path for path in sys.path if Path(path).resolve() != ROOT / "bench"]  # it has a trace.py
     sys.exit(main())
