@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from stretto.roles.gateway.checks import check_only, check_packs
+from stretto.roles.gateway.checks import MAX_SEQUENCES, check_batch, check_only, check_packs
 from stretto.roles.gateway.faults import Refused
 
 
@@ -31,3 +31,10 @@ def test_integers_must_fit_between_processes() -> None:
     with pytest.raises(Refused) as refused:
         check_packs({"a": [2**64]}, "kwargs")
     assert refused.value.fault.param == "kwargs"
+
+
+def test_a_request_has_so_many_sequences_and_no_more() -> None:
+    check_batch(MAX_SEQUENCES // 4, 4)
+    with pytest.raises(Refused) as refused:
+        check_batch(MAX_SEQUENCES // 4 + 1, 4)
+    assert refused.value.fault.param == "prompt"
