@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -49,12 +50,9 @@ class Layout(NamedTuple):
         return [4, *(room * width for room, width in zip(self, widths, strict=True))]
 
     @property
-    def starts(self) -> list[int]:
+    def starts(self) -> tuple[int, ...]:
         """Where each field begins, and last, where all end."""
-        starts = [0]
-        for length in self.lengths:
-            starts.append(starts[-1] + -(-length // ALIGNED) * ALIGNED)
-        return starts
+        return _starts(self)
 
     def pack(self, deltas: Deltas[np.ndarray]) -> np.ndarray:
         """The deltas in one int32 array; what they leave free holds zeros."""
@@ -68,6 +66,14 @@ class Layout(NamedTuple):
         """Views of a packed array."""
         parts = zip(self.starts, self.lengths, SHAPES, strict=False)
         return Deltas(*(packed[start : start + length].view(shape) for start, length, shape in parts))
+
+
+@lru_cache(1024)
+def _starts(layout: Layout) -> tuple[int, ...]:
+    starts = [0]
+    for length in layout.lengths:
+        starts.append(starts[-1] + -(-length // ALIGNED) * ALIGNED)
+    return tuple(starts)
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,8 @@ def make_delta_batch(plan: m.Plan, slots: HostSlots, vocabulary: int) -> DeltaBa
 
     Raises RuntimeError for a plan that contradicts that state.
     """
+    if bucket := _bucket(plan):
+        return _decodes(plan, bucket, slots, vocabulary)
     deltas = deltas_of(plan)
     slots.admit(plan.admits)
     slots.grow(pairs(plan.growth))
@@ -120,31 +128,53 @@ def make_delta_batch(plan: m.Plan, slots: HostSlots, vocabulary: int) -> DeltaBa
         chunk_rows=len(deltas.chunk_ids),
         decodes=len(deltas.decodes),
         samples=len(sampled_slots),
-        width=-(-int(lengths.max(initial=1)) // slots.page_size),
+        width=_width(lengths, slots),
     )
     _check(plan, sizes, deltas)
-    bucket = _bucket(plan, deltas)
-    layout = Layout(0, bucket, 0, 0, bucket) if bucket else Layout(*map(len, deltas[1:]))
+    layout = Layout(*map(len, deltas[1:]))
     scores, scored = scores_of(plan, slots, sampled_slots, vocabulary)
     return DeltaBatch(
         sizes,
         scores,
-        bucket,
+        None,
         layout,
         layout.pack(deltas),
-        None if bucket else sampling_updates(plan.admits, plan.copies),
+        sampling_updates(plan.admits, plan.copies),
         control_updates(plan.admits),
         controlled_rows(slots.kinds, sampled_slots, positions),
         scored,
     )
 
 
-def _bucket(plan: m.Plan, deltas: Deltas[np.ndarray]) -> int | None:
-    decodes = len(deltas.decodes)
-    if not decodes or decodes > MOST or plan.admits or plan.copies or len(deltas.chunks):
+def _bucket(plan: m.Plan) -> int | None:
+    """The bucket of a plan that has one."""
+    decodes = len(plan.decodes) // 4
+    if not decodes or decodes > MOST or plan.admits or plan.copies or plan.chunks:
         return None
     bucket = bucket_of(decodes)
-    return bucket if len(deltas.appends) <= bucket else None
+    return bucket if len(plan.growth) // 8 <= bucket else None
+
+
+def _decodes(plan: m.Plan, bucket: int, slots: HostSlots, vocabulary: int) -> DeltaBatch[np.ndarray]:
+    """What follows of a plan of decodes alone, in a third of the time."""
+    decodes, layout = np.frombuffer(plan.decodes, np.int32).astype(np.int64), Layout(0, bucket, 0, 0, bucket)
+    _, _, appends, _, _, first, end = layout.starts
+    packed = np.zeros(end, np.int32)
+    if plan.growth:
+        growth = pairs(plan.growth)
+        slots.grow(growth)
+        packed[1], packed[appends : appends + growth.size] = len(growth), growth.reshape(-1)
+    packed[3], packed[first : first + len(decodes)] = len(decodes), decodes
+    lengths = slots.advance(decodes, 1)
+    sizes = Sizes(0, len(decodes), len(decodes), _width(lengths, slots))
+    scores, scored = scores_of(plan, slots, decodes, vocabulary)
+    controlled = controlled_rows(slots.kinds, decodes, lengths)
+    return DeltaBatch(sizes, scores, bucket, layout, packed, None, None, controlled, scored)
+
+
+def _width(lengths: np.ndarray, slots: HostSlots) -> int:
+    """Pages of the longest sequence."""
+    return -(-int(lengths.max(initial=1)) // slots.page_size)
 
 
 def _check(plan: m.Plan, sizes: Sizes, deltas: Deltas[np.ndarray]) -> None:

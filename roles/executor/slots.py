@@ -71,7 +71,7 @@ class HostSlots:
         self._page_counts[slots] += counts
         return np.stack([growth[:, 0], index, growth[:, 1]], axis=1)
 
-    def advance(self, slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    def advance(self, slots: np.ndarray, counts: np.ndarray | int) -> np.ndarray:
         """Lengthen distinct slots by `counts` tokens; returns their new lengths, int64 [n].
 
         Raises RuntimeError when a slot has no page for them, which is a bug of the scheduler's.
