@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -123,7 +123,7 @@ def child_end(kind: str, arguments: Sequence[str]) -> End:
 
 
 RINGS = {"ring": RingEnd, "ring, spin": SpinningEnd}
-KINDS = {
+KINDS: dict[str, Callable[[], AbstractContextManager[tuple[End, list[str], list[int]]]]] = {
     **{name: partial(ring_ends, kind) for name, kind in RINGS.items()},
     "zmq ipc": zmq_ends,
     "pipe": pipe_ends,

@@ -18,12 +18,14 @@ from numba import types
 from numba.extending import intrinsic
 
 from stretto.kernels.pool import (
+    HEAD,
     Args,
     arguments,
-    barrier,
     int64s,
     kernel,
+    meet,
     recorded_calls,
+    thread_count,
     thread_index,
     unpack,
 )
@@ -47,12 +49,12 @@ def _call(typing: Any, entry: Any, args: Any) -> Any:
 @kernel(_Args)
 def program_kernel(pointer: Any) -> None:
     a = unpack(pointer)
-    calls = int64s(a.calls)
+    calls, threads = int64s(a.calls), thread_count()
     for i in range(a.count):
         _call(calls[2 * i], calls[2 * i + 1])
-        barrier()
+        meet(pointer, (i + 1) * threads)
         if thread_index() == 0:
-            int64s(calls[2 * i + 1])[0] = 0  # `claimed`, for the next run
+            int64s(calls[2 * i + 1])[: len(HEAD)] = 0  # its counters, for the next run
 
 
 class Program:

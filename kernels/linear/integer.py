@@ -28,11 +28,11 @@ from stretto.kernels.linear.quantized import Format, Packed
 from stretto.kernels.pool import (
     Kernel,
     arguments,
-    barrier,
     claim,
     floats,
     int32s,
     kernel,
+    meet,
     share,
     thread_count,
     thread_index,
@@ -109,7 +109,7 @@ def product(fmt: Format) -> Kernel:
         for row in range(first_row, last_row):
             _round_row(x, row * a.x_stride, a.depth, rounded + row * a.row_bytes, group)
         if not alone:
-            barrier()
+            meet(pointer, others)
         scratch = np.empty(ROWS * COLUMNS, np.float32)
         inner = (a.depth + group - 1) // group
         groups, tiles = (a.width + COLUMNS - 1) // COLUMNS, (a.rows + ROWS - 1) // ROWS
