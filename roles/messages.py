@@ -692,7 +692,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, array_like=True):
     prefill_rate: float = 0.0
     """Tokens of a prompt that the device computes per second, measured or modelled; 0: not known."""
     windows: tuple[int, ...] = (0,)
-    """Of each group of the model's layers, how many positions they look back on, their own among them; 0: all.
+    """Of each group of the model's layers, how many positions they look back on, their own included; 0: all.
     Lists of pages have one of each group for every `page_size` tokens, in the order of the groups."""
     state_pages: int = 0
     """Pages that a sequence has besides as long as it runs, whatever its length."""
