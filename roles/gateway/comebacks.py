@@ -65,6 +65,12 @@ class Comebacks:
         self._live.forget(old)
         return ours
 
+    def give_up(self) -> None:
+        """End the streams whose clients are lost: nobody can come back to a server that ends."""
+        for stream in self._live.all():
+            if stream.detached is not None:
+                self._live.leave(stream)
+
     def expire(self, now: float) -> None:
         """End the streams whose clients did not come back in time."""
         for stream in self._live.all():

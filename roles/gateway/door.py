@@ -132,8 +132,11 @@ class Door:
         return [stream for stream in self.streams if _answers_to(stream, id)]
 
     def detach(self, stream: Stream) -> None:
-        """The client's connection is lost: let the stream go on for as long as it is retained."""
-        self._comebacks.detach(stream)
+        """The client's connection is lost: let the stream go on for as long as it is retained.
+
+        Not in a server that ends: nobody can come back to it.
+        """
+        (self._live.leave if self.closing else self._comebacks.detach)(stream)
 
     def resume(self, job: Job, claim: Claim, received: Mapping[int, int], inbox: Inbox) -> Stream:
         """Take up a stream that was retained, here or at another gateway, for the client that is back.
@@ -208,8 +211,9 @@ class Door:
     # Shutting down.
 
     def stop_intake(self) -> None:
-        """Refuse what comes from now on."""
+        """Refuse what comes from now on; end what nobody can come back for."""
         self.closing = True
+        self._comebacks.give_up()
 
     def hand_over(self) -> None:
         """Forget the streams whose clients are lost: another gateway will be asked for them."""

@@ -45,6 +45,16 @@ def test_a_stream_that_nobody_comes_back_for_is_cancelled(bench: Bench) -> None:
     assert (bench.sent_now(), bench.door.live) == ([(0, m.Cancel(stream.uid))], 0)
 
 
+def test_a_server_that_ends_waits_for_no_lost_client(bench: Bench) -> None:
+    lost, later = resumable(bench), resumable(bench)
+    bench.door.detach(lost)
+    bench.door.stop_intake()
+    assert bench.door.streams == [later]
+    bench.door.detach(later)
+    assert bench.door.live == 0
+    assert [message for _, message in bench.sent_now()] == [m.Cancel(lost.uid), m.Cancel(later.uid)]
+
+
 def test_an_unheard_stream_is_submitted_again_too_and_a_new_detokenizer_told(bench: Bench) -> None:
     stream = resumable(bench)
     bench.door.detach(stream)
