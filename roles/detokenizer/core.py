@@ -200,8 +200,9 @@ class Core:
         assert history is not None
         if self._fresh.pop(uid, None) is not None and (event := stream.progress()) is not None:
             history.add(event)
-        if stream.gateway not in (None, gateway):
-            self._turn.moves.append((stream.gateway, Detached(uid, known=True)))
+        before = stream.left if stream.gateway is None else stream.gateway
+        if before is not None and before != gateway:
+            self._turn.moves.append((before, Detached(uid, known=True)))
         stream.gateway, stream.resume = gateway, None
         told = history.since(index)
         if told is not None:

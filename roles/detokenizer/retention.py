@@ -81,7 +81,8 @@ class Retention:
 
     def leave(self, uid: int, stream: Stream, now: float) -> None:
         """Nobody reads a stream that lives."""
-        stream.gateway = None
+        if stream.gateway is not None:
+            stream.left, stream.gateway = stream.gateway, None
         self._until.add(uid, now + stream.retain)
 
     def back(self, uid: int) -> None:

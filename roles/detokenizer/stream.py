@@ -44,6 +44,7 @@ class Stream:
         "gateway",
         "history",
         "include_stop",
+        "left",
         "received",
         "resume",
         "streaming",
@@ -53,6 +54,8 @@ class Stream:
         output = opened.output
         self.gateway: int | None = output.gateway
         """Who gets its events; None while nobody does."""
+        self.left: int | None = None
+        """The gateway that was the last to get them, while nobody does."""
         self.resume: int | None = None
         """The client has come back and has so many tokens: it wants no event before there are more."""
         self.history = History() if output.retain > 0 else None

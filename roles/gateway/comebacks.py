@@ -23,6 +23,7 @@ class Comebacks:
 
     def __init__(self, live: Live, uids: Uids) -> None:
         self._live, self._uids = live, uids
+        self._handing_over = False
 
     # What clients do.
 
@@ -35,6 +36,8 @@ class Comebacks:
         stream.detached, stream.inbox = self._live.now(), Inbox()
         for uid in stream.sequences:
             self._detach(uid)
+        if self._handing_over:
+            self._live.forget(stream)
 
     def resume(
         self, stream: Stream, claim: Claim, received: Mapping[int, int], tokenizers: Sequence[int]
@@ -78,7 +81,8 @@ class Comebacks:
                 self._live.leave(stream)
 
     def hand_over(self) -> None:
-        """Forget the streams whose clients are lost: another gateway will be asked for them."""
+        """Forget the streams whose clients are lost, from now on: another gateway will be asked for them."""
+        self._handing_over = True
         for stream in self._live.all():
             if stream.detached is not None:
                 self._live.forget(stream)

@@ -278,7 +278,7 @@ def test_a_client_that_comes_back_gets_all_from_its_token_on_once(core):
     core.attach(Attach(1, 3, 1, 7))
     turn = core.take()
     assert turn.events == {3: [Event(1, 1, "bc", ids(98, 99), usage=Usage(2, 1), offset=1)]}
-    assert (turn.moves, core.next_deadline) == ([], None)
+    assert (turn.moves, core.next_deadline) == ([(0, Detached(1, known=True))], None)
     assert events(core, step(tokens=[(1, 100, 3)])) == {3: [Event(1, 3, "d", ids(100), offset=3)]}
 
 
@@ -330,7 +330,7 @@ def test_a_client_may_come_back_before_the_first_token(core):
     core.feed(step([retained()]))
     core.detach(Detach(1, 0))
     core.attach(Attach(1, 3, 0, 7))
-    assert core.take().moves == [(3, Attached(1))]
+    assert core.take().moves == [(0, Detached(1, known=True)), (3, Attached(1))]
     core.tick(PATIENCE)
     assert events(core, step(tokens=[(1, 97, 0)])) == {3: [Event(1, 0, "a", ids(97), usage=Usage(2, 1))]}
 

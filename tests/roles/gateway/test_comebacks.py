@@ -55,6 +55,16 @@ def test_a_server_that_ends_waits_for_no_lost_client(bench: Bench) -> None:
     assert [message for _, message in bench.sent_now()] == [m.Cancel(lost.uid), m.Cancel(later.uid)]
 
 
+def test_a_gateway_that_is_replaced_keeps_no_lost_client_s_stream(bench: Bench) -> None:
+    lost, later = resumable(bench), resumable(bench)
+    bench.door.detach(lost)
+    bench.door.hand_over()
+    bench.door.detach(later)
+    assert bench.door.live == 0
+    assert bench.told_now() == [(stream.uid % 2, m.Detach(stream.uid, 0)) for stream in (lost, later)]
+    assert bench.sent_now() == []
+
+
 def test_an_unheard_stream_is_submitted_again_too_and_a_new_detokenizer_told(bench: Bench) -> None:
     stream = resumable(bench)
     bench.door.detach(stream)
