@@ -51,10 +51,15 @@ def test_a_run_directory_that_cannot_be_made_is_told_with_its_place(tmp_path, mo
 
 @pytest.fixture
 def few_files():
+    """Leaves so many descriptors, and perhaps one more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    yield lambda spare: resource.setrlimit(
-        resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + spare, hard)
-    )
+
+    def leave(spare: int) -> None:
+        taken = set(map(int, os.listdir("/proc/self/fd")))
+        free = [fd for fd in range(len(taken) + spare) if fd not in taken]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free[spare - 1] + 1, hard))
+
+    yield leave
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
