@@ -5,8 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+class Tally:
+    """A dataclass with slots whose fields are counts."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def by_metric(self) -> list[tuple[str, int]]:
+        """The counts that are not 0, under their names in `roles.metrics`."""
+        named = ((f"{name}_total", getattr(self, name)) for name in self.__slots__)
+        return [(name, count) for name, count in named if count]
+
+
 @dataclass(slots=True)
-class Counts:
+class Counts(Tally):
     """What happened since somebody looked. A prompt is counted once, whatever shares it."""
 
     prompt_tokens: int = 0
@@ -20,8 +31,3 @@ class Counts:
     """Computed after a stop id that was learnt a step late."""
     retractions: int = 0
     evicted_pages: int = 0
-
-    def by_metric(self) -> list[tuple[str, int]]:
-        """The counts that are not 0, under their names in `roles.metrics`."""
-        named = ((f"{name}_total", getattr(self, name)) for name in self.__slots__)
-        return [(name, count) for name, count in named if count]

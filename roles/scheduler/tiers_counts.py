@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stretto.roles.scheduler.counts import Tally
+
 
 @dataclass(slots=True)
-class TierCounts:
+class TierCounts(Tally):
     """Pages, since somebody looked."""
 
     host_hit_pages: int = 0
@@ -18,8 +20,3 @@ class TierCounts:
     demoted_pages: int = 0
     promoted_pages: int = 0
     host_evicted_pages: int = 0
-
-    def by_metric(self) -> list[tuple[str, int]]:
-        """The counts that are not 0, under their names in `roles.metrics`."""
-        named = ((f"{name}_total", getattr(self, name)) for name in self.__slots__)
-        return [(name, count) for name, count in named if count]
