@@ -20,6 +20,7 @@ SHARED = tuple(
         "sockets",
         "janitor",
         "trace",
+        "alarm",
         "deadlines",
         "preflight",
     )

@@ -12,6 +12,7 @@ import zmq
 
 from stretto.roles import messages as m
 from stretto.roles.actor import Context, Role
+from stretto.roles.alarm import Alarm
 from stretto.roles.detokenizer.core import Core, Turn
 from stretto.roles.detokenizer.scheme import load_scheme
 from stretto.roles.sockets import RETRY_SECONDS, Mailbox, Outboxes
@@ -31,9 +32,7 @@ class Detokenizer(Role):
 
     def __init__(self, ctx: Context) -> None:
         super().__init__(ctx)
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at: float | None = None
-        """The time that the alarm is set for."""
+        self._alarm = Alarm(ctx.wake)
 
     async def open(self) -> dict[str, Any]:
         """Load the vocabulary, bind the mailbox."""
@@ -68,7 +67,7 @@ class Detokenizer(Role):
         while (data := self._mailbox.receive()) is not None:
             self._handle(data)
         self._tell(self._core.take())
-        self._set_alarm(self._core.next_deadline)
+        self._alarm.set(self._core.next_deadline)
         self.ctx.meter.set("streams_live", len(self._core))
 
     def _handle(self, data: bytes) -> None:
@@ -101,19 +100,6 @@ class Detokenizer(Role):
     def _recall(self) -> None:
         for recall in self._core.recall():
             self._scheduler.send(_encoder.encode(recall))
-
-    def _set_alarm(self, at: float | None) -> None:
-        """Wake up at this time, `time.monotonic()` seconds, and at no other."""
-        if at == self._alarm_at:
-            return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_at = at
-        self._alarm = None if at is None else self._loop.call_later(at - time.monotonic(), self._on_alarm)
-
-    def _on_alarm(self) -> None:
-        self._alarm = self._alarm_at = None
-        self.ctx.wake()
 
     def probes(self) -> tuple[Probe, ...]:
         """See `roles.actor`."""

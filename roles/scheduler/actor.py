@@ -12,6 +12,7 @@ import msgspec
 
 from stretto.roles import messages as m
 from stretto.roles.actor import Context, Role
+from stretto.roles.alarm import Alarm
 from stretto.roles.scheduler.below import NOTHING_BELOW, below_of
 from stretto.roles.scheduler.core import Core
 from stretto.roles.scheduler.limits import Limits, chunk_budget
@@ -60,9 +61,7 @@ class Scheduler(Role):
         self._quiet: asyncio.TimerHandle | None = None
         """Runs while it is quiet and the invariants are not verified."""
         self._quiet_over = False
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at: float | None = None
-        """The deadline that the alarm is set for."""
+        self._alarm = Alarm(ctx.wake)
 
     async def open(self) -> dict[str, Any]:
         """Find the rings."""
@@ -310,7 +309,7 @@ class Scheduler(Role):
                 alarm = core.next_deadline
             if seconds and core.busy:
                 alarm = min(alarm or math.inf, self._watch_stalls(core, now, seconds))
-        self._set_alarm(alarm)
+        self._alarm.set(alarm)
 
     def _watch_stalls(self, core: Core, now: float, seconds: float) -> float:
         """Look now and then; returns when to look again."""
@@ -318,19 +317,6 @@ class Scheduler(Role):
             self._looked = now
             core.fail_stalled(now, seconds)
         return self._looked + seconds / LOOKS
-
-    def _set_alarm(self, at: float | None) -> None:
-        """Wake up at this time, `time.monotonic()` seconds, and at no other."""
-        if at == self._alarm_at:
-            return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_at = at
-        self._alarm = None if at is None else self._loop.call_later(at - time.monotonic(), self._on_alarm)
-
-    def _on_alarm(self) -> None:
-        self._alarm = self._alarm_at = None
-        self.ctx.wake()
 
     # Idleness.
 

@@ -170,7 +170,7 @@ def test_a_dead_gateways_streams_end_unless_their_clients_may_come_back(ctx):
         role.peer_lost("gateway", 0)
         role.turn()
         assert ctx.ring.sent[1:] == [m.StopHit([1])]
-        assert role._alarm_at is not None
+        assert role._alarm.at is not None
         await ctx.woken.wait()
         role.turn()
         while len(ctx.ring.sent) < 3:

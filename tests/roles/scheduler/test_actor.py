@@ -323,13 +323,13 @@ async def test_nothing_is_made_that_a_detokenizer_cannot_take(stage: Stage) -> N
 @staged
 async def test_requests_that_stand_still_are_looked_for_while_any_live(stage: Stage) -> None:
     stage.hello()
-    assert stage.role._alarm_at is None
+    assert stage.role._alarm.at is None
     stage.say("tokenizer.0", request(2))
     stage.role.turn()
     every = stage.ctx.config.request_stall_seconds / LOOKS
-    assert stage.role._alarm_at == stage.role._looked + every
+    assert stage.role._alarm.at == stage.role._looked + every
     stage.run()
-    assert stage.role._alarm_at is None
+    assert stage.role._alarm.at is None
 
 
 @staged
@@ -391,14 +391,14 @@ async def test_a_deadline_wakes_the_role_and_ends_the_request(stage: Stage) -> N
     stage.role.turn()
     faults = {end.uid: end.fault for message in stage.tokens(0) for end in message.ends}
     assert {uid: fault.code for uid, fault in faults.items() if fault} == {2: "timeout"}
-    assert stage.role._alarm_at < late + 1000
-    stage.role._on_alarm()  # early, as timers may be
+    assert stage.role._alarm.at < late + 1000
+    stage.role._alarm.ring()  # early, as timers may be
     stage.role.turn()
-    assert stage.role._alarm is not None
+    assert stage.role._alarm._timer is not None
     stage.say("tokenizer.0", m.Abort(4))
     stage.role.turn()
     stage.run()
-    assert (stage.role._alarm, stage.role._alarm_at) == (None, None)
+    assert (stage.role._alarm._timer, stage.role._alarm.at) == (None, None)
 
 
 @staged
