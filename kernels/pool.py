@@ -209,6 +209,12 @@ def floats(address: int) -> Any:
 
 
 @numba.njit(forceinline=True)
+def fp8s(address: int) -> Any:
+    """The numbers in fp8 that start at `address`, as a uint8 array; see `simd.py`."""
+    return numba.carray(_pointer(address), (_UNBOUNDED,), np.uint8)
+
+
+@numba.njit(forceinline=True)
 def int32s(address: int) -> Any:
     """The int32 array that starts at `address`."""
     return numba.carray(_pointer(address), (_UNBOUNDED,), np.int32)

@@ -4,7 +4,8 @@ LLVM may not reorder float additions, so a plain loop over a sum stays scalar, a
 reordered as the compiler likes. These vectors say the order outright: fast on AVX-512, split in two on AVX2,
 and the same bits on both, whatever code surrounds them.
 
-`load` and `store` take a flat contiguous float32 array and an element index, unaligned and unchecked.
+`load` and `store` take a flat contiguous float32 array and an element index, unaligned and unchecked. Those
+that say so take a uint8 array as well, which holds numbers in fp8; see `fp8.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-from stretto.kernels import llvm
+from stretto.kernels import fp8, llvm
 from stretto.kernels.llvm import FLOATS, LANES, WORDS
 
 device = functools.partial(numba.njit, forceinline=True, error_model="numpy")
@@ -34,6 +35,30 @@ class _Lanes(types.Type):
 
 
 lanes = _Lanes()
+
+
+def _is_fp8(array_type: Any) -> bool:
+    return bool(array_type.dtype == types.uint8)
+
+
+def _read(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+    """array[index : index + 16] as float32."""
+    if _is_fp8(array_type):
+        pointer = llvm.place(context, builder, array_type, array, index, fp8.BYTES)
+        return fp8.widen(builder, builder.load(pointer, align=1))
+    return builder.load(llvm.place(context, builder, array_type, array, index), align=4)
+
+
+def read_first(context: Any, builder: Any, array_type: Any, array: Any, index: Any, count: Any) -> Any:
+    """array[index : index + count] as float32, for use in other intrinsics; see `load_first`."""
+    mask = llvm.below(builder, count)
+    if _is_fp8(array_type):
+        pointer = llvm.place(context, builder, array_type, array, index, fp8.BYTES)
+        operands = [pointer, mask, llvm.constant(fp8.BYTES, 0)]
+        return fp8.widen(builder, llvm.call(builder, "llvm.masked.load.v16i8.p0", fp8.BYTES, operands))
+    pointer = llvm.place(context, builder, array_type, array, index)
+    operands = [pointer, mask, llvm.constant(FLOATS, 0.0)]
+    return llvm.call(builder, "llvm.masked.load.v16f32.p0", FLOATS, operands)
 
 
 @register_model(_Lanes)
@@ -71,24 +96,24 @@ def store(typing: Any, array: Any, index: Any, vector: Any) -> Any:
 
 @intrinsic
 def load_first(typing: Any, array: Any, index: Any, count: Any) -> Any:
-    """array[index : index + count], zeros in the other lanes; nothing past them is read."""
+    """array[index : index + count], zeros in the other lanes; nothing past them is read. fp8 too."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        pointer = llvm.place(context, builder, signature.args[0], *values[:2])
-        operands = [pointer, llvm.below(builder, values[2]), llvm.constant(FLOATS, 0.0)]
-        return llvm.call(builder, "llvm.masked.load.v16f32.p0", FLOATS, operands)
+        return read_first(context, builder, signature.args[0], *values)
 
     return lanes(array, types.int64, types.int64), generate
 
 
 @intrinsic
 def store_first(typing: Any, array: Any, index: Any, vector: Any, count: Any) -> Any:
-    """array[index : index + count] = vector[:count]"""
+    """array[index : index + count] = vector[:count]; in fp8 rounded and saturated."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        pointer = llvm.place(context, builder, signature.args[0], *values[:2])
-        operands = [values[2], pointer, llvm.below(builder, values[3])]
-        llvm.call(builder, "llvm.masked.store.v16f32.p0", ir.VoidType(), operands)
+        array_type, vector, mask = signature.args[0], values[2], llvm.below(builder, values[3])
+        kind, name = (fp8.BYTES, "v16i8") if _is_fp8(array_type) else (FLOATS, "v16f32")
+        pointer = llvm.place(context, builder, array_type, *values[:2], kind=kind)
+        stored = fp8.narrow(builder, vector) if _is_fp8(array_type) else vector
+        llvm.call(builder, f"llvm.masked.store.{name}.p0", ir.VoidType(), [stored, pointer, mask])
         return context.get_dummy_value()
 
     return types.none(array, types.int64, lanes, types.int64), generate
@@ -96,7 +121,7 @@ def store_first(typing: Any, array: Any, index: Any, vector: Any, count: Any) ->
 
 @intrinsic
 def load_columns(typing: Any, array: Any, rows: Any, column: Any, out: Any, at: Any) -> Any:
-    """Turn a 16 x 16 block: out[at + 16 * j + t] = array[rows[t] + column + j] for j, t in 0..15."""
+    """Turn a 16 x 16 block: out[at + 16 * j + t] = array[rows[t] + column + j] for j, t in 0..15. fp8 too."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array_type, rows_type, _, out_type, _ = signature.args
@@ -104,7 +129,7 @@ def load_columns(typing: Any, array: Any, rows: Any, column: Any, out: Any, at: 
         block = []
         for lane in range(LANES):
             start = builder.add(builder.load(builder.gep(offsets, [llvm.I64(lane)])), values[2])
-            block.append(builder.load(llvm.place(context, builder, array_type, values[0], start), align=4))
+            block.append(_read(context, builder, array_type, values[0], start))
         for index, vector in enumerate(llvm.transpose(builder, block)):
             to = builder.add(values[4], llvm.I64(LANES * index))
             builder.store(vector, llvm.place(context, builder, out_type, values[3], to), align=4)

@@ -49,11 +49,10 @@ def paged_attention(
     for, and sequences of one row and no keys, whose rows of out stay as they were.
     """
     cache = (k_cache, v_cache, block_tables, query_starts, kv_lengths)
-    if q.is_cpu and cpu.fits(out, q, k_cache, v_cache):
-        cpu.paged_attention(out, q, *cache, scale, window=window)
-        return
     options: dict[str, Any] = {"window": window, "k_scale": k_scale, "v_scale": v_scale}
-    if q.is_cuda:
+    if q.is_cpu and cpu.fits(out, q, k_cache, v_cache, k_scale, v_scale):
+        cpu.paged_attention(out, q, *cache, scale, **options)
+    elif q.is_cuda:
         gpu.paged_attention(out, q, *cache, scale, **options, max_rows=max_rows, scratch=scratch)
     else:
         reference.paged_attention(out, q, *cache, scale, **options)

@@ -19,7 +19,7 @@ import torch
 
 from stretto.kernels import simd
 from stretto.kernels.paged_attention.tile import QUERIES, blend, dots
-from stretto.kernels.pool import Kernel, arguments, claim, floats, int32s, kernel, unpack
+from stretto.kernels.pool import Kernel, arguments, claim, floats, fp8s, int32s, kernel, unpack
 
 TILE = simd.LANES
 """Tokens of a tile: one per lane."""
@@ -31,7 +31,7 @@ EVERYTHING = 1 << 40
 
 _Args = arguments(
     "out q k_cache v_cache block_tables query_starts kv_lengths sequences kv_heads page_size max_pages"
-    " out_stride q_stride window",
+    " out_stride q_stride window k_scale v_scale",
     "scale",
 )
 
@@ -100,9 +100,11 @@ def _turn(s: Any, cache: Any, base: int, head_dim: int) -> None:
     whole = head_dim - head_dim % TILE
     for column in range(0, whole, TILE):
         simd.load_columns(cache, s.offsets, base + column, s.keys, column * TILE)
-    for column in range(whole, head_dim):
+    if whole < head_dim:
         for lane in range(TILE):
-            s.keys[column * TILE + lane] = cache[s.offsets[lane] + base + column]
+            simd.store(s.scores, 0, simd.load_first(cache, s.offsets[lane] + base + whole, head_dim - whole))
+            for column in range(whole, head_dim):
+                s.keys[column * TILE + lane] = s.scores[column - whole]
 
 
 @simd.device()
@@ -149,23 +151,29 @@ def _meet(
 
 
 @simd.device()
-def _finish(s: Any, query: int, out: Any, to: int, head_dim: int) -> None:
-    """Write a query's result."""
+def _finish(s: Any, query: int, out: Any, to: int, head_dim: int, unit: Any) -> None:
+    """Write a query's result; unit: what a value of 1 in the cache stands for."""
     width = -(-head_dim // TILE) * TILE
-    share = simd.splat(np.float32(1.0) / simd.sum_lanes(simd.load(s.sums, query * TILE)))
+    share = simd.splat(unit / simd.sum_lanes(simd.load(s.sums, query * TILE)))
     for i in range(0, head_dim, TILE):
         part = simd.mul(simd.load(s.acc, query * width + i), share)
         simd.store_first(out, to + i, part, min(TILE, head_dim - i))
 
 
 @functools.cache
-def attention(head_dim: int, group: int) -> Kernel:
-    """The kernel for one head size and number of query heads per KV head, both compile-time constants."""
+def attention(head_dim: int, group: int, fp8: bool = False) -> Kernel:
+    """The kernel for one head size and number of query heads per KV head, both compile-time constants; fp8:
+    for a cache in that type, with scales.
+    """
     width = -(-head_dim // TILE) * TILE
 
     def body(pointer: Any) -> None:
         a = unpack(pointer)
-        out, q, k_cache, v_cache = floats(a.out), floats(a.q), floats(a.k_cache), floats(a.v_cache)
+        out, q = floats(a.out), floats(a.q)
+        if fp8:
+            k_cache, v_cache = fp8s(a.k_cache), fp8s(a.v_cache)
+        else:
+            k_cache, v_cache = floats(a.k_cache), floats(a.v_cache)
         pages, starts, lengths = int32s(a.block_tables), int32s(a.query_starts), int32s(a.kv_lengths)
         scale, stride = np.float32(a.scale), a.kv_heads * head_dim
         s = _scratch(ROWS * group, width)
@@ -181,9 +189,12 @@ def attention(head_dim: int, group: int) -> Kernel:
             queries = min(ROWS, rows - first_row) * group
             position = np.int64(lengths[sequence]) - rows + first_row
             token, head, base = starts[sequence] + first_row, kv_head * group, kv_head * head_dim
+            key_unit, value_unit = np.float32(1.0), np.float32(1.0)
+            if fp8:
+                key_unit, value_unit = floats(a.k_scale)[kv_head], floats(a.v_scale)[kv_head]
             for query in range(queries):
                 at = (token + query // group) * a.q_stride + (head + query % group) * head_dim
-                _take_query(s, query, q, at, head_dim, scale)
+                _take_query(s, query, q, at, head_dim, scale * key_unit)
             end, begin = position + queries // group, max(0, position - a.window + 1)
             for first in range(begin // TILE * TILE, end, TILE):
                 tokens, hidden = min(TILE, end - first), max(0, begin - first)
@@ -195,17 +206,29 @@ def attention(head_dim: int, group: int) -> Kernel:
                     _meet(s, query, count, ahead, a.window, group, tokens, v_cache, base, head_dim)
             for query in range(queries):
                 to = (token + query // group) * a.out_stride + (head + query % group) * head_dim
-                _finish(s, query, out, to, head_dim)
+                _finish(s, query, out, to, head_dim, value_unit)
             unit = claim(pointer)
 
     return kernel(_Args)(body)
 
 
-def fits(out: torch.Tensor, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor) -> bool:
-    """Whether this kernel handles these tensors: float32 on the CPU, a token's heads side by side."""
+def fits(
+    out: torch.Tensor,
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
+) -> bool:
+    """Whether this kernel handles these tensors: float32 on the CPU, a token's heads side by side; the cache
+    in float32, or in fp8 with scales.
+    """
+    stored = torch.float32 if k_scale is None else torch.float8_e4m3fn
     return (
         q.is_cpu
-        and out.dtype is q.dtype is k_cache.dtype is v_cache.dtype is torch.float32
+        and out.dtype is q.dtype is torch.float32
+        and k_cache.dtype is v_cache.dtype is stored
+        and (k_scale is None) == (v_scale is None)
         and all(x.stride(1) == x.shape[2] and x.stride(2) == 1 for x in (out, q))
         and k_cache.is_contiguous()
         and v_cache.is_contiguous()
@@ -223,11 +246,13 @@ def paged_attention(
     scale: float,
     *,
     window: int = 0,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
 ) -> None:
     """See `stretto.kernels.paged_attention.paged_attention`."""
     _, q_heads, head_dim = q.shape
     _, page_size, kv_heads, _ = k_cache.shape
-    attention(head_dim, q_heads // kv_heads)(
+    attention(head_dim, q_heads // kv_heads, k_scale is not None)(
         torch.get_num_threads(),
         out.data_ptr(),
         q.data_ptr(),
@@ -243,5 +268,7 @@ def paged_attention(
         out.stride(0),
         q.stride(0),
         window or EVERYTHING,
+        0 if k_scale is None else k_scale.data_ptr(),
+        0 if v_scale is None else v_scale.data_ptr(),
         scale,
     )

@@ -8,7 +8,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from stretto.kernels import llvm
-from stretto.kernels.llvm import FLOATS, I64, LANES
+from stretto.kernels.llvm import I64, LANES
+from stretto.kernels.simd import read_first
 from stretto.kernels.tile import accumulate, for_each_count, make_tile, multiply_add
 
 QUERIES = 8
@@ -37,7 +38,7 @@ def blend(
 
     acc: flat, query r's columns at acc[at + r * stride :]. decays: [queries, 16], each query's number in all
     lanes. weights: [queries, 16 tokens]. values: token t's columns at values[offsets[t] + base :], of which
-    `columns` are read.
+    `columns` are read; fp8 too.
     """
     i64 = types.int64
     kinds = (i64, acc, i64, i64, decays, weights, i64, values, offsets, i64, i64)
@@ -52,9 +53,7 @@ def _generate_blend(context: Any, builder: Any, signature: Any, arguments: Any) 
 
     def value(token: Any) -> Any:
         index = builder.add(builder.load(builder.gep(offsets, [token])), base)
-        place = llvm.place(context, builder, values_type, values, index)
-        operands = [place, llvm.below(builder, columns), llvm.constant(FLOATS, 0.0)]
-        return llvm.call(builder, "llvm.masked.load.v16f32.p0", FLOATS, operands)
+        return read_first(context, builder, values_type, values, index, columns)
 
     def decayed(query: int, place: Any) -> Any:
         decay = llvm.place(context, builder, decays_type, decays, I64(LANES * query))

@@ -35,8 +35,8 @@ def rope_and_cache(
     k_scale, v_scale: float32 [Hk], or None; with them the caches are fp8 (e4m3) and hold x / scale, saturated
     at the type's 448. Off the CPU a negative slot writes nothing, for rows that only pad a captured graph.
     """
-    if q.is_cpu and cpu.fits(q, k, v, k_cache, v_cache):
-        cpu.rope_and_cache(q, k, v, cos_sin, positions, slots, k_cache, v_cache)
+    if q.is_cpu and cpu.fits(q, k, v, k_cache, v_cache, k_scale, v_scale):
+        cpu.rope_and_cache(q, k, v, cos_sin, positions, slots, k_cache, v_cache, k_scale, v_scale)
         return
     run = gpu.rope_and_cache if q.is_cuda else reference.rope_and_cache
     run(q, k, v, cos_sin, positions, slots, k_cache, v_cache, k_scale, v_scale)

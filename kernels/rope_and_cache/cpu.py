@@ -11,6 +11,7 @@ from stretto.kernels import simd
 from stretto.kernels.pool import (
     arguments,
     floats,
+    fp8s,
     int32s,
     int64s,
     kernel,
@@ -26,25 +27,40 @@ GRAIN = 1 << 15
 
 _Args = arguments(
     "q k v cos_sin positions slots k_cache v_cache tokens q_heads kv_heads head_dim"
-    " q_stride k_stride v_stride"
+    " q_stride k_stride v_stride k_scale v_scale"
 )
 
 
 @simd.device()
-def _rotate(out: Any, to: int, x: Any, start: int, angles: Any, angle: int, half: int) -> None:
+def _rotate(out: Any, to: int, x: Any, start: int, angles: Any, angle: int, half: int, unit: Any) -> None:
+    """Write a head's halves, turned, and divided by `unit` where there is one."""
     for i in range(0, half, simd.LANES):
         n = min(simd.LANES, half - i)
         left, right = simd.load_first(x, start + i, n), simd.load_first(x, start + half + i, n)
         cos, sin = simd.load_first(angles, angle + i, n), simd.load_first(angles, angle + half + i, n)
-        simd.store_first(out, to + i, simd.sub(simd.mul(left, cos), simd.mul(right, sin)), n)
-        simd.store_first(out, to + half + i, simd.add(simd.mul(right, cos), simd.mul(left, sin)), n)
+        first = simd.sub(simd.mul(left, cos), simd.mul(right, sin))
+        second = simd.add(simd.mul(right, cos), simd.mul(left, sin))
+        if unit is not None:
+            first, second = simd.div(first, simd.splat(unit)), simd.div(second, simd.splat(unit))
+        simd.store_first(out, to + i, first, n)
+        simd.store_first(out, to + half + i, second, n)
 
 
 @simd.device()
-def _copy(out: Any, to: int, x: Any, start: int, width: int) -> None:
+def _copy(out: Any, to: int, x: Any, start: int, width: int, unit: Any) -> None:
     for i in range(0, width, simd.LANES):
         n = min(simd.LANES, width - i)
-        simd.store_first(out, to + i, simd.load_first(x, start + i, n), n)
+        part = simd.load_first(x, start + i, n)
+        if unit is not None:
+            part = simd.div(part, simd.splat(unit))
+        simd.store_first(out, to + i, part, n)
+
+
+@simd.device()
+def _rotate_queries(a: Any, token: int, q: Any, angles: Any, angle: int) -> None:
+    for head in range(a.q_heads):
+        start = token * a.q_stride + head * a.head_dim
+        _rotate(q, start, q, start, angles, angle, a.head_dim // 2, None)
 
 
 @kernel(_Args)
@@ -52,31 +68,59 @@ def rope_and_cache_kernel(pointer: Any) -> None:
     a = unpack(pointer)
     q, k, v = floats(a.q), floats(a.k), floats(a.v)
     k_cache, v_cache = floats(a.k_cache), floats(a.v_cache)
-    angles = floats(a.cos_sin)
+    angles, width = floats(a.cos_sin), a.head_dim
     positions, slots = int32s(a.positions), int64s(a.slots)
-    width, half = a.head_dim, a.head_dim // 2
     begin, end = share(a.tokens, np.int64(thread_index()), np.int64(thread_count()))
     for token in range(begin, end):
         if slots[token] < 0:
             continue
         angle = np.int64(positions[token]) * width
-        for head in range(a.q_heads):
-            start = token * a.q_stride + head * width
-            _rotate(q, start, q, start, angles, angle, half)
+        _rotate_queries(a, token, q, angles, angle)
         to = slots[token] * a.kv_heads * width
         for head in range(a.kv_heads):
             start = token * a.k_stride + head * width
-            _rotate(k_cache, to + head * width, k, start, angles, angle, half)
-        _copy(v_cache, to, v, token * a.v_stride, a.kv_heads * width)
+            _rotate(k_cache, to + head * width, k, start, angles, angle, width // 2, None)
+        _copy(v_cache, to, v, token * a.v_stride, a.kv_heads * width, None)
+
+
+@kernel(_Args)
+def rope_and_cache_fp8_kernel(pointer: Any) -> None:
+    a = unpack(pointer)
+    q, k, v = floats(a.q), floats(a.k), floats(a.v)
+    k_cache, v_cache = fp8s(a.k_cache), fp8s(a.v_cache)
+    k_scale, v_scale = floats(a.k_scale), floats(a.v_scale)
+    angles, width = floats(a.cos_sin), a.head_dim
+    positions, slots = int32s(a.positions), int64s(a.slots)
+    begin, end = share(a.tokens, np.int64(thread_index()), np.int64(thread_count()))
+    for token in range(begin, end):
+        if slots[token] < 0:
+            continue
+        angle = np.int64(positions[token]) * width
+        _rotate_queries(a, token, q, angles, angle)
+        for head in range(a.kv_heads):
+            to, at = (slots[token] * a.kv_heads + head) * width, head * width
+            _rotate(k_cache, to, k, token * a.k_stride + at, angles, angle, width // 2, k_scale[head])
+            _copy(v_cache, to, v, token * a.v_stride + at, width, v_scale[head])
 
 
 def fits(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
 ) -> bool:
-    """Whether this kernel handles these tensors: float32 on the CPU, a token's heads side by side."""
+    """Whether this kernel handles these tensors: float32 on the CPU, a token's heads side by side; the caches
+    in float32, or in fp8 with scales.
+    """
+    stored = torch.float32 if k_scale is None else torch.float8_e4m3fn
     return (
         q.is_cpu
-        and q.dtype is k.dtype is v.dtype is k_cache.dtype is v_cache.dtype is torch.float32
+        and q.dtype is k.dtype is v.dtype is torch.float32
+        and k_cache.dtype is v_cache.dtype is stored
+        and (k_scale is None) == (v_scale is None)
         and all(x.stride(1) == x.shape[2] and x.stride(2) == 1 for x in (q, k, v))
         and k_cache.is_contiguous()
         and v_cache.is_contiguous()
@@ -92,10 +136,13 @@ def rope_and_cache(
     slots: torch.Tensor,
     k_cache: torch.Tensor,
     v_cache: torch.Tensor,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
 ) -> None:
     """See `stretto.kernels.rope_and_cache.rope_and_cache`."""
     tokens, q_heads, head_dim = q.shape
-    rope_and_cache_kernel(
+    run = rope_and_cache_kernel if k_scale is None else rope_and_cache_fp8_kernel
+    run(
         threads_for(tokens * (q_heads + 2 * k.shape[1]) * head_dim, GRAIN),
         q.data_ptr(),
         k.data_ptr(),
@@ -112,4 +159,6 @@ def rope_and_cache(
         q.stride(0),
         k.stride(0),
         v.stride(0),
+        0 if k_scale is None else k_scale.data_ptr(),
+        0 if v_scale is None else v_scale.data_ptr(),
     )

@@ -16,3 +16,8 @@ def test_progress_names_every_kernel_in_turn():
         "logprobs",
     ]
     assert told[0].startswith("compiling kernels 1/8")
+
+
+def test_a_network_over_an_fp8_cache_has_kernels_of_its_own():
+    whole, fp8 = warm.network(64, 3), warm.network(64, 3, fp8=True)
+    assert {name for name in whole if whole[name] is not fp8[name]} == {"rope_and_cache", "paged_attention"}

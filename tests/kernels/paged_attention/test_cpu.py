@@ -106,3 +106,37 @@ def test_bits_in_a_window_are_the_same_for_every_chunk_and_page_size(chunk, wind
 def test_a_window_as_wide_as_the_sequence_changes_no_bit():
     cache, q = paged([torch.randn(2, 100, 3, 64)], 16), torch.randn(90, 9, 64)
     assert torch.equal(attend(q, cache, [90], [100], window=100), attend(q, cache, [90], [100]))
+
+
+def fp8(cache):
+    keys, values = ((100 * x).to(torch.float8_e4m3fn) for x in cache[:2])
+    return cache._replace(keys=keys, values=values)
+
+
+def scales(heads):
+    return {"k_scale": 0.01 + 0.001 * torch.arange(heads), "v_scale": 0.02 - 0.003 * torch.arange(heads)}
+
+
+@pytest.mark.parametrize("window", [0, 21])
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(9, 3, 64), (4, 4, 80), (2, 1, 6)])
+def test_an_fp8_cache_with_a_scale_for_each_head_equals_the_reference(
+    heads, kv_heads, dim, window, assert_close
+):
+    rows, lengths = [1, 63, 3, 1, 17], [1, 63, 500, 200, 33]
+    cache = fp8(paged([torch.randn(2, n, kv_heads, dim) for n in lengths], 16))
+    q, options = torch.randn(sum(rows), heads, dim), {"window": window, **scales(kv_heads)}
+    assert cpu.fits(q, q, *cache[:2], options["k_scale"], options["v_scale"])
+    expected = attend_by(reference.paged_attention, q, cache, rows, lengths, **options)
+    assert_close(attend(q, cache, rows, lengths, **options), expected)
+
+
+@pytest.mark.parametrize("page_size", [1, 3])
+@pytest.mark.parametrize("chunk", [1, 7, 64])
+def test_bits_of_an_fp8_cache_are_the_same_for_every_chunk_and_page_size(chunk, page_size):
+    length = 100
+    content, q = torch.randn(2, length, 3, 64), torch.randn(length, 9, 64)
+    whole = attend(q, fp8(paged([content], 16)), [length], [length], **scales(3))
+    cache = fp8(paged([content], page_size))
+    for begin in range(0, length, chunk):
+        end = min(begin + chunk, length)
+        assert torch.equal(attend(q[begin:end], cache, [end - begin], [end], **scales(3)), whole[begin:end])

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from stretto.kernels.rope_and_cache import reference, rope_and_cache
+from stretto.kernels.rope_and_cache import cpu, reference, rope_and_cache
 
 
 def inputs(tokens, q_heads, kv_heads, dim, page_size):
@@ -26,6 +26,22 @@ def test_equals_the_reference_bit_for_bit(tokens, page_size, dim):
     assert torch.equal(args[1], before)
     for cache, wanted in zip(args[6:], expected[6:], strict=True):
         torch.testing.assert_close(cache, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dim", [6, 64, 80])
+@pytest.mark.parametrize("tokens", [1, 63])
+def test_an_fp8_cache_holds_the_references_quotients_bit_for_bit(tokens, dim):
+    *args, keys, values = inputs(tokens, 4, 2, dim, 3)
+    args[2][0, 0, :3] = torch.tensor([1e9, -1e9, 1e-9])
+    args += [keys.to(torch.float8_e4m3fn), values.to(torch.float8_e4m3fn)]
+    args += [torch.tensor([0.7, 1.0]), torch.tensor([0.013, 0.0003])]
+    expected = [arg.clone() for arg in args]
+    assert cpu.fits(*args[:3], *args[6:])
+    rope_and_cache(*args)
+    reference.rope_and_cache(*expected)
+    assert torch.equal(args[0], expected[0])
+    for cache, wanted in zip(args[6:8], expected[6:8], strict=True):
+        assert torch.equal(cache.view(torch.uint8), wanted.view(torch.uint8))
 
 
 def test_many_tokens_take_the_threaded_path_and_keep_their_bits():
