@@ -21,6 +21,7 @@ from stretto.kernels.linear import Linear
 from stretto.roles import messages as m
 from stretto.roles.executor.device import Device
 from stretto.roles.executor.kv import KVCache, PageShape
+from stretto.roles.executor.models.kv_scales import KVScales
 from stretto.roles.executor.models.llama import Llama
 from stretto.roles.executor.models.loader import Loader
 from stretto.roles.executor.runner_device import DeviceRunner
@@ -61,6 +62,7 @@ class RandomLoader:
 
     def __init__(self, config: ModelConfig, place: torch.device, dtype: torch.dtype) -> None:
         self.place, self.dtype, self._config = place, dtype, config
+        self.kv_dtype = dtype
         self.kernels: dict[str, Any] = {}
         self.bytes = 0
         """Of weights that every step reads whole."""
@@ -68,6 +70,9 @@ class RandomLoader:
     def vector(self, name: str) -> torch.Tensor:
         config = self._config
         return torch.ones(config.hidden_size, dtype=self.dtype, device=self.place)
+
+    def kv_scales(self, prefix: str, heads: int) -> KVScales:
+        return KVScales()
 
     def table(self, name: str) -> Any:
         matrix = self._matrix(self._config.vocab_size, self._config.hidden_size)

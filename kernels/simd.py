@@ -111,7 +111,7 @@ def store_first(typing: Any, array: Any, index: Any, vector: Any, count: Any) ->
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array_type, vector, mask = signature.args[0], values[2], llvm.below(builder, values[3])
         kind, name = (fp8.BYTES, "v16i8") if _is_fp8(array_type) else (FLOATS, "v16f32")
-        pointer = llvm.place(context, builder, array_type, *values[:2], kind=kind)
+        pointer = llvm.place(context, builder, array_type, values[0], values[1], kind)
         stored = fp8.narrow(builder, vector) if _is_fp8(array_type) else vector
         llvm.call(builder, f"llvm.masked.store.{name}.p0", ir.VoidType(), [stored, pointer, mask])
         return context.get_dummy_value()

@@ -16,7 +16,7 @@ from stretto.roles.config import Config
 from stretto.roles.executor.build_tiers import Tiers, build_tiers
 from stretto.roles.executor.device import Device
 from stretto.roles.executor.errors import ConfigError
-from stretto.roles.executor.kv import PageShape, count_pages, default_bytes
+from stretto.roles.executor.kv import PageShape, count_pages, default_bytes, pool_dtype
 from stretto.roles.executor.largest_step import ROWS, largest_plan, pool_bytes, run_largest
 from stretto.roles.executor.models import build_model
 from stretto.roles.executor.models.interface import Model
@@ -59,7 +59,7 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
     loader = _loader(config, model_config, device)
     model = build_model(model_config, loader, max_len)
     heads, groups = (model.kv_heads, model.head_dim), len(model.kv_windows)
-    shape = PageShape(model.kv_layers, config.page_size, *heads, model.dtype, groups)
+    shape = PageShape(model.kv_layers, config.page_size, *heads, model.kv_dtype, groups)
     longest = -(-max_len // config.page_size)
     kind = runner_kind(config, device.torch_device, model)
     if device.torch_device.type == "cuda":
@@ -71,7 +71,8 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
     if device.torch_device.type == "cpu":
         _compile_kernels(model_config, loader, progress)
     cache = shape.allocate(pages, device.torch_device)
-    tiers = build_tiers(config, device, cache, shape, longest, wake)
+    scales = [[part.tolist() for part in pair if part is not None] for pair in loader.scales]
+    tiers = build_tiers(config, device, cache, shape, longest, wake, scales)
     runner = kind(
         device=device,
         model=model,
@@ -96,7 +97,8 @@ def _compile_kernels(config: ModelConfig, loader: Loader, progress: Callable[[st
     from stretto.kernels import warm  # a GPU does without the compiler that this imports
 
     group = config.num_heads // config.num_kv_heads
-    network = warm.network(config.head_dim, group) | loader.kernels if loader.kernels else {}
+    fp8 = loader.kv_dtype.itemsize == 1
+    network = warm.network(config.head_dim, group, fp8) | loader.kernels if loader.kernels else {}
     warm.compile_all(network | warm.sampler(), progress)
 
 
@@ -121,7 +123,13 @@ def _loader(config: Config, model_config: ModelConfig, device: Device) -> Loader
     dtype = compute_dtype(config.dtype, model_config.dtype, device.torch_device)
     if device.torch_device.type != "cpu":
         _refuse_quantization(config)
-    return Loader(Weights(config.model_dir), device.torch_device, dtype, config.quantization)
+    kv_dtype = pool_dtype(config.kv_cache_dtype, dtype, has_fp8(device.torch_device))
+    return Loader(Weights(config.model_dir), device.torch_device, dtype, config.quantization, kv_dtype)
+
+
+def has_fp8(place: torch.device) -> bool:
+    """Whether a KV pool there may be fp8: GPUs know the type since compute capability 8.9."""
+    return place.type == "cpu" or torch.cuda.get_device_capability(place) >= (8, 9)
 
 
 def _refuse_tiers(config: Config, model: ModelConfig) -> None:

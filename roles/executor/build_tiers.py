@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,10 +46,12 @@ def build_tiers(
     shape: PageShape,
     context_pages: int,
     wake: Callable[[], None],
+    kv_scales: Sequence[object] = (),
 ) -> Tiers | None:
     """Host memory and file store as the configuration wants them, None where it wants none.
 
-    context_pages: of the longest sequence. Raises ConfigError, with a sentence for the user.
+    context_pages: of the longest sequence. kv_scales: of an fp8 pool, which its bytes depend on. Raises
+    ConfigError, with a sentence for the user.
     """
     pages = count_host_pages(config.host_kv_memory, shape, free_host_memory())
     if not pages and not config.disk_kv:
@@ -58,20 +60,26 @@ def build_tiers(
     place = device.torch_device
     host, stream = allocate_host(shape, pages, place), device.stream()
     mover: Mover = (StagedMover if place.type == "cuda" else HostMover)(cache, host)
-    disk = _disk(config, device, shape, wake) if config.disk_kv else None
+    disk = _disk(config, device, shape, wake, kv_scales) if config.disk_kv else None
     rate = _measure(device, stream, mover, min(pages, cache.keys.shape[1], PROBE_PAGES))
     transfers = Transfers(device, stream, mover, host, disk, shape.bytes, wake)
     return Tiers(transfers, pages, disk is not None, rate)
 
 
-def _disk(config: Config, device: Device, shape: PageShape, wake: Callable[[], None]) -> DiskWorker:
+def _disk(
+    config: Config,
+    device: Device,
+    shape: PageShape,
+    wake: Callable[[], None],
+    kv_scales: Sequence[object],
+) -> DiskWorker:
     root, size = Path(config.disk_kv).expanduser(), parse_size(config.disk_kv_size, shape, "--disk-kv-size")
     try:
         ensure_directory(root)
     except OSError as error:
         raise ConfigError(f"--disk-kv {root} cannot be written to: {error.strerror}") from None
     model = Path(config.model_dir)
-    facts = (shape, device.torch_device.type, config.dtype, config.quantization)
+    facts = (shape, device.torch_device.type, config.dtype, config.quantization, *kv_scales)
     name = fingerprint([model / "config.json", *weight_files(model)], facts)
     return DiskWorker(DiskKV(root, name, size), wake)
 

@@ -57,6 +57,20 @@ class PageShape:
             raise ConfigError(f"no room for a KV pool of {size}; give a smaller --kv-memory") from error
 
 
+def pool_dtype(wanted: str, compute: torch.dtype, has_fp8: bool) -> torch.dtype:
+    """Type of the pool for --kv-cache-dtype, where activations are of the type `compute`. has_fp8: whether
+    the device knows numbers of eight bits. Raises ConfigError where it does not.
+    """
+    if wanted == "auto":
+        return compute
+    if not has_fp8:
+        raise ConfigError(
+            f"--kv-cache-dtype {wanted} needs a GPU of compute capability 8.9 or newer, and this one is "
+            "older; leave it out"
+        )
+    return torch.float8_e4m3fn
+
+
 def count_pages(wanted: str, shape: PageShape, free: int, default: int) -> int:
     """Pages of the pool, at least one.
 

@@ -50,7 +50,9 @@ class Model(Protocol):
     kv_heads: int
     head_dim: int
     dtype: torch.dtype
-    """Type of activations, and of the keys and values in the pool."""
+    """Type of activations."""
+    kv_dtype: torch.dtype
+    """Type of the keys and values in the pool."""
 
     def __call__(self, ids: torch.Tensor, context: Context, cache: KVCache) -> Logits:
         """Feed all rows, ids int32 [T], and write their keys and values to the pool.

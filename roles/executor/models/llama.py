@@ -44,6 +44,7 @@ class Attention:
         self._cos_sin = cos_sin
         self._qkv = load.linear(f"{prefix}.q_proj", f"{prefix}.k_proj", f"{prefix}.v_proj")
         self._out = load.linear(f"{prefix}.o_proj")
+        self._scales = load.kv_scales(prefix, config.num_kv_heads)
         self._norms = [load.vector(f"{prefix}.{n}_norm.weight") for n in ("q", "k")] if config.qk_norm else []
 
     def __call__(
@@ -56,12 +57,27 @@ class Attention:
         q, k, v = qkv.split([heads, self._kv_heads, self._kv_heads], dim=1)
         if self._norms:
             q, k = (self._norm_heads(part, weight) for part, weight in zip((q, k), self._norms, strict=True))
-        rope_and_cache(q, k, v, self._cos_sin, context.positions, context.cells, keys, values)
+        where = (context.positions, context.cells, keys, values)
+        rope_and_cache(q, k, v, self._cos_sin, *where, *self._scales)
         mixed = space.rows("mixed", rows, heads * dim, x.dtype)
-        out, scale = mixed.view(rows, heads, dim), self._head_dim**-0.5
-        most = 1 if rows == len(context.kv_lengths) else None
-        paged_attention(out, q, keys, values, *context[2:5], scale=scale, window=self._window, max_rows=most)
+        self._attend(mixed.view(rows, heads, dim), q, keys, values, context)
         self._out(mixed, out=x)
+
+    def _attend(
+        self, out: torch.Tensor, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, context: Context
+    ) -> None:
+        paged_attention(
+            out,
+            q,
+            keys,
+            values,
+            *context[2:5],
+            scale=self._head_dim**-0.5,
+            window=self._window,
+            k_scale=self._scales.keys,
+            v_scale=self._scales.values,
+            max_rows=1 if len(q) == len(context.kv_lengths) else None,
+        )
 
     def _norm_heads(self, part: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         flat = part.reshape(-1, self._head_dim)
@@ -103,7 +119,7 @@ class Llama:
     state_pages = 0
 
     def __init__(self, config: ModelConfig, load: Loader, max_len: int) -> None:
-        self.vocab_size, self.dtype = config.vocab_size, load.dtype
+        self.vocab_size, self.dtype, self.kv_dtype = config.vocab_size, load.dtype, load.kv_dtype
         windows = [config.window_of(layer) for layer in range(config.num_layers)]
         self.kv_windows, self.kv_layers, self._places = group_layers(windows)
         self.kv_heads, self.head_dim = config.num_kv_heads, config.head_dim

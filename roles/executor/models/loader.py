@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from stretto.kernels.linear import Linear
+from stretto.roles.executor.models.kv_scales import KVScales, read_scales
 from stretto.roles.executor.weights.safetensors_dir import Weights
 
 if TYPE_CHECKING:
@@ -19,17 +20,27 @@ class Loader:
 
     On the CPU matrices stay in the type they are stored in or are quantized, and `kernels.linear` packs them;
     on a GPU they are converted to `dtype`, the type of the activations.
+
+    kv_dtype: of keys and values in the pool; None: as the activations.
     """
 
     def __init__(
-        self, weights: Weights, place: torch.device, dtype: torch.dtype, quantization: str = "none"
+        self,
+        weights: Weights,
+        place: torch.device,
+        dtype: torch.dtype,
+        quantization: str = "none",
+        kv_dtype: torch.dtype | None = None,
     ) -> None:
         self.place, self.dtype, self._quantization = place, dtype, quantization
+        self.kv_dtype = kv_dtype or dtype
         self.model_dir = weights.model_dir
         self._weights = weights
         self._names = weights.names()
         self.kernels: dict[str, Kernel] = {}
         """What the layers handed out so far compute with, by name."""
+        self.scales: list[KVScales] = []
+        """Of the layers handed out so far, where the pool is fp8."""
 
     def tensor(self, name: str) -> torch.Tensor:
         """A matrix as the device keeps it."""
@@ -44,6 +55,14 @@ class Loader:
         """A function from ids, integers [n], to rows of the named matrix."""
         matrix = self.tensor(name)
         return lambda ids: matrix.index_select(0, ids)
+
+    def kv_scales(self, prefix: str, heads: int) -> KVScales:
+        """Those of the attention layer `prefix`; see `kv_scales.py`. Raises ModelError."""
+        if self.kv_dtype.itemsize > 1:
+            return KVScales()
+        scales = read_scales(self._names, self._weights.get, prefix, heads)
+        self.scales.append(scales)
+        return KVScales(*(scale.to(self.place) for scale in scales if scale is not None))
 
     def head(self, name: str) -> Linear:
         """The layer of that name, which makes logits; it is not rounded to fewer than 8 bits."""

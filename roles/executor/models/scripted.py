@@ -50,9 +50,11 @@ class Scripted:
     kv_windows: tuple[int, ...] = (0,)
     state_pages = 0
     kv_layers = kv_heads = head_dim = 1
-    dtype = torch.float32
+    dtype = kv_dtype = torch.float32
 
     def __init__(self, config: ModelConfig, load: Loader, max_len: int) -> None:
+        if load.kv_dtype.itemsize == 1:
+            raise ModelError("a scripted model keeps token ids as KV, in full; leave out --kv-cache-dtype")
         self.vocab_size = config.vocab_size
         self._scripts: list[Script] = []
         steps: list[Step] = []

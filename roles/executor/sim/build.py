@@ -16,7 +16,7 @@ from stretto.roles.executor.device import Device, Stream
 from stretto.roles.executor.device_sim import SimDevice
 from stretto.roles.executor.errors import ConfigError
 from stretto.roles.executor.host_kv import ModelledMover
-from stretto.roles.executor.kv import PageShape, count_host_pages, count_pages
+from stretto.roles.executor.kv import PageShape, count_host_pages, count_pages, pool_dtype
 from stretto.roles.executor.sim.cost import Roofline, fixed
 from stretto.roles.executor.sim.gpus import GPUS, LINKS, POOL_SHARE
 from stretto.roles.executor.sim.models import room, simulated_model
@@ -33,7 +33,8 @@ def build_simulated(config: Config, wake: Callable[[], None], progress: Callable
     if config.dtype not in ("auto", "bfloat16"):
         raise ConfigError(f"--dtype {config.dtype}: a simulated GPU computes in bfloat16; leave --dtype out")
     gpu, model = GPUS[config.sim_gpu], simulated_model(config.sim_model)
-    shape = PageShape(model.num_layers, config.page_size, model.num_kv_heads, model.head_dim, DTYPE)
+    kv_dtype = pool_dtype(config.kv_cache_dtype, DTYPE, gpu.fp8)
+    shape = PageShape(model.num_layers, config.page_size, model.num_kv_heads, model.head_dim, kv_dtype)
     free = room(gpu, model)
     pages = count_pages(config.kv_memory, shape, free, int(free * POOL_SHARE))
     warm.compile_all(warm.sampler(), progress)
@@ -41,11 +42,12 @@ def build_simulated(config: Config, wake: Callable[[], None], progress: Callable
     device = SimDevice(wake, f"simulated {config.sim_gpu}, {config.sim_model}", free)
     max_len = min(config.max_model_len or model.max_position_embeddings, model.max_position_embeddings)
     tiers = _tiers(config, device, shape, wake)
+    roofline = Roofline(gpu, model, kv_item_bytes=kv_dtype.itemsize)
     runner = SimulatedRunner(
-        seconds=fixed(config.sim_step_ms / 1e3) if config.sim_step_ms else Roofline(gpu, model),
+        seconds=fixed(config.sim_step_ms / 1e3) if config.sim_step_ms else roofline,
         script=Script(tokens.vocab_size, tokens.eos_token_ids, config.sim_output_tokens),
         device=device,
-        model=Absent(tokens.vocab_size, shape.layers, shape.kv_heads, shape.head_dim, DTYPE),
+        model=Absent(tokens.vocab_size, shape.layers, shape.kv_heads, shape.head_dim, DTYPE, kv_dtype),
         cache=shape.allocate(pages, torch.device("meta")),
         slots=config.max_seqs,
         pages_per_slot=-(-max_len // config.page_size),

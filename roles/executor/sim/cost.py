@@ -53,11 +53,15 @@ def work_of(counts: np.ndarray, lengths: np.ndarray, samples: int, copied: int =
 
 
 class Roofline:
-    """`StepSeconds` of a model on a GPU whose kernels reach `efficiency` of its peaks."""
+    """`StepSeconds` of a model on a GPU whose kernels reach `efficiency` of its peaks; kv_item_bytes: of a
+    number in the KV pool.
+    """
 
-    def __init__(self, gpu: GPU, model: ModelConfig, efficiency: float = 1.0) -> None:
+    def __init__(
+        self, gpu: GPU, model: ModelConfig, efficiency: float = 1.0, kv_item_bytes: int = ITEM_BYTES
+    ) -> None:
         size = parameters(model)
-        self._layers, self._head, self._kv_bytes = size.layers, size.head, kv_bytes(model)
+        self._layers, self._head, self._kv_bytes = size.layers, size.head, kv_bytes(model, kv_item_bytes)
         self._pair_operations = 4 * model.num_layers * model.num_heads * model.head_dim
         self._launches = LAUNCH_SECONDS * (LAYER_KERNELS * model.num_layers + OTHER_KERNELS)
         self._bandwidth, self._rate = efficiency * gpu.bandwidth, efficiency * gpu.flops

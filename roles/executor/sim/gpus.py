@@ -23,10 +23,12 @@ class GPU(NamedTuple):
     memory: float
     bandwidth: float
     flops: float
+    fp8: bool = True
+    """Whether it computes with numbers of eight bits: compute capability 8.9 or newer."""
 
 
 GPUS = {
-    "a100": GPU(80e9, 2.039e12, 312e12),
+    "a100": GPU(80e9, 2.039e12, 312e12, fp8=False),
     "h100": GPU(80e9, 3.35e12, 989.5e12),
     "h200": GPU(141e9, 4.8e12, 989.5e12),
     "b200": GPU(180e9, 7.7e12, 2250e12),

@@ -13,7 +13,7 @@ from stretto.roles.executor.sim.gpus import GPU
 from stretto.roles.executor.weights.model_config import ModelConfig, load_model_config, parse
 
 ITEM_BYTES = 2
-"""Of a weight, and of a number in the KV pool: bfloat16."""
+"""Of a weight, and of a number in the KV pool unless that is fp8: bfloat16."""
 
 
 def _shape(
@@ -109,9 +109,9 @@ def weight_bytes(config: ModelConfig) -> int:
     return parameters(config).total * ITEM_BYTES
 
 
-def kv_bytes(config: ModelConfig) -> int:
-    """Memory of one token's keys and values in all layers."""
-    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * ITEM_BYTES
+def kv_bytes(config: ModelConfig, item_bytes: int = ITEM_BYTES) -> int:
+    """Memory of one token's keys and values in all layers, so many bytes a number."""
+    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * item_bytes
 
 
 def room(gpu: GPU, config: ModelConfig) -> int:

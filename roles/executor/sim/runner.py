@@ -36,6 +36,7 @@ class Absent:
     kv_heads: int
     head_dim: int
     dtype: torch.dtype
+    kv_dtype: torch.dtype
     kv_windows: tuple[int, ...] = (0,)
     state_pages: int = 0
 

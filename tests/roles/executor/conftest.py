@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -185,7 +186,7 @@ def make_bench() -> Iterator[Callable[..., Bench]]:
         per_slot = -(-max_len // page_size)
         groups = len(model.kv_windows)
         count = pages or slots * (per_slot * groups + model.state_pages)
-        shape = PageShape(model.kv_layers, page_size, model.kv_heads, model.head_dim, model.dtype)
+        shape = PageShape(model.kv_layers, page_size, model.kv_heads, model.head_dim, model.kv_dtype)
         cache = shape.allocate(count, torch.device("cpu"))
         for tensor in cache:
             tensor.fill_(float("nan"))
@@ -232,10 +233,34 @@ def write_tiny(path: Path, kind: str, more: dict[str, Any]) -> None:
     model.save_pretrained(path)
 
 
-def load(path: Path, dtype: torch.dtype = torch.float32, quantization: str = "none") -> Model:
+@pytest.fixture
+def add_scales(tmp_path: Path) -> Callable[..., Path]:
+    """A function that makes a copy of a model whose layers have these tensors in `self_attn` as well."""
+
+    def add(source: Path, scales: dict[str, torch.Tensor]) -> Path:
+        from safetensors.torch import load_file, save_file
+
+        copy = Path(shutil.copytree(source, tmp_path / "scaled", dirs_exist_ok=True))
+        tensors = load_file(source / "model.safetensors")
+        for layer in range(load_model_config(source).num_layers):
+            tensors |= {
+                f"model.layers.{layer}.self_attn.{name}": scale.clone() for name, scale in scales.items()
+            }
+        save_file(tensors, copy / "model.safetensors")
+        return copy
+
+    return add
+
+
+def load(
+    path: Path,
+    dtype: torch.dtype = torch.float32,
+    quantization: str = "none",
+    kv_dtype: torch.dtype | None = None,
+) -> Model:
     """The executor's model in a directory, on the CPU."""
     config = load_model_config(path)
-    loader = Loader(Weights(path), torch.device("cpu"), dtype, quantization)
+    loader = Loader(Weights(path), torch.device("cpu"), dtype, quantization, kv_dtype)
     return build_model(config, loader, config.max_position_embeddings)
 
 

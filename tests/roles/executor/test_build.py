@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from stretto.roles.config import Config
-from stretto.roles.executor.build import build, compute_dtype, make_device, runner_kind
+from stretto.roles.executor import build as module
+from stretto.roles.executor.build import build, compute_dtype, has_fp8, make_device, runner_kind
 from stretto.roles.executor.device_cpu import CpuDevice
 from stretto.roles.executor.errors import ConfigError
 from stretto.roles.executor.runner import Runner
@@ -45,6 +46,35 @@ def test_what_is_not_computed_on_a_cpu_is_not_quantized() -> None:
     config = Config(device="sim", quantization="int8")
     with pytest.raises(ConfigError, match="--quantization int8 is for --device cpu"):
         build(config, lambda: None, lambda text: None)
+
+
+def test_an_fp8_pool_holds_four_times_the_tokens_of_float32(make_tiny: Any) -> None:
+    whole, _ = make(make_tiny(), kv_memory="1MiB")
+    fp8, lines = make(make_tiny(), kv_memory="1MiB", kv_cache_dtype="fp8")
+    assert (whole.pages, fp8.pages) == (128, 512)
+    assert fp8.dtype == "float32"
+    assert [cache.dtype for cache in fp8.runner._cache] == [torch.float8_e4m3fn] * 2
+    assert lines[-1] == "compiling kernels 9/9: logprobs"
+
+
+@pytest.mark.parametrize(("dtype", "scales"), [("fp8_e4m3", [[[0.5, 0.5], [2.0, 2.0]]] * 2), ("auto", [])])
+def test_the_tiers_below_know_the_scales(
+    dtype: str, scales: Any, make_tiny: Any, add_scales: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(module, "build_tiers", lambda *args: told.append(args[-1]))
+    units = {"k_scale": torch.tensor(0.5), "v_scale": torch.tensor(2.0)}
+    make(add_scales(make_tiny(), units), kv_cache_dtype=dtype)
+    assert told == [scales]
+
+
+@pytest.mark.parametrize(("capability", "known"), [((8, 0), False), ((8, 9), True), ((9, 0), True)])
+def test_gpus_before_capability_8_9_have_no_fp8(
+    capability: tuple[int, int], known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda place: capability)
+    assert has_fp8(torch.device("cuda")) is known
+    assert has_fp8(CPU) is True
 
 
 def test_nonsense_for_the_pool_is_refused(make_tiny: Any) -> None:

@@ -13,8 +13,10 @@ from stretto.roles.executor import build_tiers as module
 from stretto.roles.executor.build_tiers import Tiers, build_tiers
 from stretto.roles.executor.device_cpu import CpuDevice
 from stretto.roles.executor.errors import ConfigError
+from stretto.roles.executor.fingerprint import fingerprint
 from stretto.roles.executor.kv import PageShape
 
+CPU = torch.device("cpu")
 SHAPE = PageShape(layers=2, page_size=16, kv_heads=2, head_dim=4, dtype=torch.float32)
 
 
@@ -75,3 +77,17 @@ def test_nonsense_is_refused_in_a_sentence(device: CpuDevice, change: dict[str, 
     with pytest.raises(ConfigError) as caught:
         build(device, msgspec.structs.replace(Config(), **change))
     assert words in str(caught.value)
+
+
+def test_pages_on_disk_are_in_the_units_of_one_set_of_scales(
+    device: CpuDevice, make_tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[bytes] = []
+    monkeypatch.setattr(module, "fingerprint", lambda *args: names.append(fingerprint(*args)) or names[-1])
+    config = Config(model_dir=str(make_tiny()), disk_kv=str(tmp_path))
+    for scales in ([], [[[1.0], [1.0]]], [[[1.0], [0.5]]], [[[1.0], [1.0]]]):
+        tiers = build_tiers(config, device, SHAPE.allocate(8, CPU), SHAPE, 16, lambda: None, scales)
+        assert tiers is not None
+        tiers.transfers.close()
+    assert names[1] == names[3]
+    assert len(set(names)) == 3

@@ -30,7 +30,7 @@ class Server:
     def __init__(self, model: Any, seed: int, graphs: bool = True) -> None:
         self.world = World(seed)
         self.device = RecordingDevice(lambda: None, self.world)
-        shape = PageShape(model.kv_layers, PAGE, model.kv_heads, model.head_dim, model.dtype)
+        shape = PageShape(model.kv_layers, PAGE, model.kv_heads, model.head_dim, model.kv_dtype)
         cache = shape.allocate(PAGES, torch.device("cpu"))
         for part in cache:
             part.fill_(float("nan"))

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from stretto.roles.executor.errors import ConfigError
-from stretto.roles.executor.kv import CPU_LIMIT, PageShape, count_pages, default_bytes
+from stretto.roles.executor.kv import CPU_LIMIT, PageShape, count_pages, default_bytes, pool_dtype
 
 CPU = torch.device("cpu")
 SHAPE = PageShape(layers=2, page_size=16, kv_heads=3, head_dim=64, dtype=torch.float32)
@@ -67,3 +67,16 @@ def test_the_pool_has_the_layout_of_the_kernels() -> None:
 def test_a_pool_without_room_names_the_option() -> None:
     with pytest.raises(ConfigError, match="give a smaller --kv-memory"):
         SHAPE.allocate(1 << 40, CPU)
+
+
+def test_the_pool_is_of_the_compute_type_or_fp8() -> None:
+    assert pool_dtype("auto", torch.bfloat16, has_fp8=False) is torch.bfloat16
+    assert pool_dtype("fp8", torch.bfloat16, has_fp8=True) is torch.float8_e4m3fn
+    assert pool_dtype("fp8_e4m3", torch.float32, has_fp8=True) is torch.float8_e4m3fn
+
+
+def test_fp8_is_refused_where_the_device_has_none() -> None:
+    with pytest.raises(
+        ConfigError, match=r"--kv-cache-dtype fp8 needs a GPU of compute capability 8\.9 or new"
+    ):
+        pool_dtype("fp8", torch.bfloat16, has_fp8=False)

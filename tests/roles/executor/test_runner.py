@@ -20,7 +20,7 @@ class Counter:
     """Says `t + p + 1` modulo 32 after token `t` at position `p`, and keeps the tokens as keys."""
 
     vocab_size, kv_windows, state_pages, kv_layers, kv_heads, head_dim = 32, (0,), 0, 1, 1, 1
-    dtype = torch.float32
+    dtype = kv_dtype = torch.float32
 
     def __init__(self, before: Callable[[], None] = lambda: None) -> None:
         self.before = before

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +22,13 @@ LLAMA3 = {
     "original_max_position_embeddings": 32,
 }
 WINDOWS = {"use_sliding_window": True, "sliding_window": 12, "num_hidden_layers": 4}
+FP8 = torch.float8_e4m3fn
+PRECISIONS: dict[str, dict[str, Any]] = {
+    "stored": {},
+    "int8": {"quantization": "int8"},
+    "int4": {"quantization": "int4"},
+    "fp8-kv": {"kv_dtype": FP8},
+}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
     "llama-tied": ("Llama", {"tie_word_embeddings": True}),
@@ -109,13 +118,13 @@ def test_logits_many_windows_into_a_sequence_are_those_of_transformers(
     assert (torch.cat(model.calls) - expected).abs().max() < TOLERANCE
 
 
-@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "mistral-window", "qwen3-windows"])
 def test_a_rows_bits_do_not_depend_on_page_size_chunks_or_company(
-    name: str, quantization: str, make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
+    name: str, precision: str, make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
 ) -> None:
     kind, more = KINDS[name]
-    model, ids = load_model(make_tiny(kind, **more), quantization=quantization), random_ids(75)
+    model, ids = load_model(make_tiny(kind, **more), **PRECISIONS[precision]), random_ids(75)
     expected = solo(model, make_bench, recorder, ids, page_size=16)
     for page_size in (1, 5, 64):
         assert torch.equal(solo(model, make_bench, recorder, ids, page_size=page_size), expected)
@@ -130,12 +139,12 @@ def test_a_rows_bits_do_not_depend_on_page_size_chunks_or_company(
         assert torch.equal(recorded.calls[-1][0], expected[-1])
 
 
-@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_greedy_tokens_do_not_depend_on_the_batch(
-    quantization: str, make_tiny: Any, load_model: Any, make_bench: Any
+    precision: str, make_tiny: Any, load_model: Any, make_bench: Any
 ) -> None:
     model, prompts = (
-        load_model(make_tiny(), quantization=quantization),
+        load_model(make_tiny(), **PRECISIONS[precision]),
         [random_ids(3 + 11 * n, n) for n in range(8)],
     )
     alone = [make_bench(model).generate([prompt], 20)[0] for prompt in prompts]
@@ -143,11 +152,11 @@ def test_greedy_tokens_do_not_depend_on_the_batch(
     assert make_bench(model, page_size=1).generate(prompts, 20, chunk=7) == alone
 
 
-@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_logits_of_a_sequence_are_the_same_in_every_batch_from_1_to_64(
-    quantization: str, make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
+    precision: str, make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
 ) -> None:
-    model = load_model(make_tiny(), quantization=quantization)
+    model = load_model(make_tiny(), **PRECISIONS[precision])
     prompts = [random_ids(1 + n % 5, n) for n in range(64)]
 
     def logits(count: int) -> torch.Tensor:
@@ -168,6 +177,45 @@ def test_quantized_logits_are_near_the_exact_ones(
     make_bench(model).step([(0, ids, True)], admits={0: GREEDY})
     expected = reference(path, ids)[-1]
     assert 1e-4 < (model.calls[0][0] - expected).norm() / expected.norm() < 0.1
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "mistral-window", "qwen3-windows"])
+def test_logits_over_an_fp8_cache_are_those_of_the_reference_kernels(
+    name: str,
+    make_tiny: Any,
+    load_model: Any,
+    make_bench: Any,
+    recorder: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kind, more = KINDS[name]
+    path, ids = make_tiny(kind, **more), random_ids(61)
+
+    def logits(**options: Any) -> torch.Tensor:
+        model = recorder(load_model(path, **options))
+        make_bench(model).step([(0, ids, True)], admits={0: GREEDY})
+        return model.calls[0][0]
+
+    exact, rounded = logits(), logits(kv_dtype=FP8)
+    for op in ("paged_attention", "rope_and_cache"):
+        monkeypatch.setattr(f"stretto.kernels.{op}.cpu", SimpleNamespace(fits=lambda *args: False))
+    expected = logits(kv_dtype=FP8)
+    assert (rounded - expected).norm() / expected.norm() < 1e-3
+    assert (exact - expected).norm() / expected.norm() > 1e-2
+
+
+def test_an_fp8_cache_is_in_units_of_the_checkpoints_scales(
+    make_tiny: Any, load_model: Any, make_bench: Any, add_scales: Any
+) -> None:
+    units = {"k_scale": torch.tensor([4.0, 0.25]), "v_scale": torch.tensor(0.5)}
+    pools = []
+    for path in (make_tiny(), add_scales(make_tiny(), units)):
+        bench = make_bench(load_model(path, kv_dtype=FP8), pages=1)
+        bench.step([(0, random_ids(16), True)], admits={0: GREEDY})
+        pools.append([part[0].float() for part in bench.runner._cache])  # of the first layer
+    close = partial(torch.testing.assert_close, rtol=0)  # powers of two: what is small enough loses bits
+    close(pools[1][0] * units["k_scale"][:, None], pools[0][0], atol=4 * 2**-10)
+    close(pools[1][1] * units["v_scale"], pools[0][1], atol=2**-10)
 
 
 def test_half_precision_weights_compute_in_float32(

@@ -29,11 +29,11 @@ def run(model: Any, make_bench: Any, recorder: Any, replayed: bool, **pool: Any)
     return recorded.calls
 
 
-@pytest.mark.parametrize("quantization", ["none", "int4"])
+@pytest.mark.parametrize("options", [{}, {"quantization": "int4"}, {"kv_dtype": torch.float8_e4m3fn}])
 def test_decodes_are_replayed_with_the_bits_of_other_steps(
-    quantization: str, make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
+    options: dict[str, Any], make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
 ) -> None:
-    model = load_model(make_tiny(), quantization=quantization)
+    model = load_model(make_tiny(), **options)
     for page_size in (16, 5):
         pool = {"page_size": page_size}
         plain = run(model, make_bench, recorder, replayed=False, **pool)

@@ -99,3 +99,8 @@ def test_digests_tell_any_two_sequences_apart(script: Any) -> None:
     ids = torch.randint(256, (500, 20))
     digests = {tuple(model._digests(row).tolist()) for row in ids}
     assert len(digests) == 500
+
+
+def test_its_pool_is_not_rounded(tmp_path: Path, load_model: Any) -> None:
+    with pytest.raises(ModelError, match="leave out --kv-cache-dtype"):
+        load_model(make_model(tmp_path, [[7]]), kv_dtype=torch.float8_e4m3fn)

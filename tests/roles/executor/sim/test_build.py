@@ -25,6 +25,13 @@ def test_the_pool_may_be_chosen(make_tiny: Any) -> None:
     assert (built.device, built.pages) == ("simulated l40s, qwen3-4b", 13)
 
 
+def test_an_fp8_pool_has_twice_the_pages_where_the_gpu_knows_the_type(make_tiny: Any) -> None:
+    whole, fp8 = (make(make_tiny(), kv_cache_dtype=dtype, kv_memory="1GiB") for dtype in ("auto", "fp8"))
+    assert (whole.pages, fp8.pages) == (512, 1024)
+    with pytest.raises(ConfigError, match=r"needs a GPU of compute capability 8\.9 or newer"):
+        make(make_tiny(), kv_cache_dtype="fp8", sim_gpu="a100")
+
+
 def test_a_model_that_does_not_fit_is_refused(make_tiny: Any) -> None:
     with pytest.raises(
         ConfigError, match=r"the weights take 141\.1 GB and the GPU has 80 GB; choose a larger"

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ LAYERS -= HEAD
 LAUNCH = (9 * 32 + 4) * 0.5e-6
 
 
-def roofline(**more: float) -> Roofline:
+def roofline(**more: Any) -> Roofline:
     return Roofline(GPUS["h200"], simulated_model("llama-3-8b"), **more)
 
 
@@ -25,6 +27,11 @@ def test_a_decode_step_takes_the_time_of_its_bytes() -> None:
     work = work_of(np.ones(256, np.int64), np.full(256, 1000), samples=256)
     assert roofline().bytes(work) == 2 * (LAYERS + HEAD) + KV * (256 * 1000 + 256)
     assert roofline()(work) == pytest.approx(LAUNCH + 48_597_835_776 / 4.8e12, rel=1e-12)
+
+
+def test_an_fp8_pool_halves_the_bytes_of_keys_and_values() -> None:
+    work = work_of(np.ones(256, np.int64), np.full(256, 1000), samples=256)
+    assert roofline(kv_item_bytes=1).bytes(work) == 2 * (LAYERS + HEAD) + KV // 2 * (256 * 1000 + 256)
 
 
 def test_a_prompt_takes_the_time_of_its_operations() -> None:

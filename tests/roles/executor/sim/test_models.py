@@ -33,6 +33,7 @@ def test_memory_of_llama_3_8b() -> None:
     model = simulated_model("llama-3-8b")
     assert weight_bytes(model) == 16_060_522_496
     assert kv_bytes(model) == 131_072
+    assert kv_bytes(model, item_bytes=1) == 65_536
 
 
 def test_a_config_file_or_its_directory_will_do(tmp_path: Path) -> None:

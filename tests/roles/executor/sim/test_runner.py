@@ -37,7 +37,7 @@ class Bench:
             seconds=self._seconds,
             script=SCRIPT,
             device=SimDevice(self._landed.set, "simulated", 0),
-            model=Absent(512, 32, 8, 128, torch.bfloat16),
+            model=Absent(512, 32, 8, 128, torch.bfloat16, torch.bfloat16),
             cache=shape.allocate(50_000, torch.device("meta")),
             slots=2,
             pages_per_slot=8,
