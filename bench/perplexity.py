@@ -1,4 +1,4 @@
-"""What rounding the weights costs: perplexity and agreement of every precision with the stored weights.
+"""What rounding costs, of weights or of the KV cache: perplexity, and agreement with the stored weights.
 
     stretto bench perplexity [MODEL] --text FILE
 
@@ -40,7 +40,8 @@ from stretto.roles.executor.models.loader import Loader  # noqa: E402
 from stretto.roles.executor.weights.model_config import load_model_config  # noqa: E402
 from stretto.roles.executor.weights.safetensors_dir import Weights  # noqa: E402
 
-PRECISIONS: tuple[str, ...] = get_args(get_type_hints(Config)["quantization"])
+FP8_KV = "none, fp8 KV"
+PRECISIONS: tuple[str, ...] = (*get_args(get_type_hints(Config)["quantization"]), FP8_KV)
 DOCUMENTS = ("README.md", "ARCHITECTURE.md")
 CPU = torch.device("cpu")
 
@@ -113,15 +114,16 @@ def measure(directory: str, pieces: Sequence[Sequence[int]]) -> list[Row]:
 
 def load(directory: str, precision: str, longest: int) -> Model:
     """The model at a precision, as the executor has it."""
-    config = load_model_config(directory)
-    return build_model(config, Loader(Weights(directory), CPU, torch.float32, precision), longest)
+    weights, kv_dtype = ("none", torch.float8_e4m3fn) if precision == FP8_KV else (precision, None)
+    loader = Loader(Weights(directory), CPU, torch.float32, weights, kv_dtype)
+    return build_model(load_model_config(directory), loader, longest)
 
 
 @torch.inference_mode()
 def predict(model: Model, ids: Sequence[int]) -> torch.Tensor:
     """Log-probabilities of what follows each id but the last, float32 [len(ids) - 1, vocab]."""
     count = len(ids)
-    shape = PageShape(model.kv_layers, count, model.kv_heads, model.head_dim, model.dtype)
+    shape = PageShape(model.kv_layers, count, model.kv_heads, model.head_dim, model.kv_dtype)
     pool: KVCache = shape.allocate(1, CPU)
     context = Context(
         positions=torch.arange(count, dtype=torch.int32),

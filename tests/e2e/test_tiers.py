@@ -16,14 +16,14 @@ def prompt(seed):
     return [rng.randrange(1000, 40_000) for _ in range(TOKENS)]
 
 
-@pytest.fixture(scope="module")
-def disk(tmp_path_factory):
-    return tmp_path_factory.mktemp("kv")
+@pytest.fixture
+def disk(tmp_path):
+    return tmp_path / "kv"
 
 
-def launch(start, disk):
+def launch(start, disk, dtype):
     return start("--kv-memory", "1040tokens", "--host-kv-memory", "4096tokens", "--disk-kv", str(disk),
-                 "--kv-write", "back")  # fmt: skip
+                 "--kv-write", "back", "--kv-cache-dtype", dtype)  # fmt: skip
 
 
 def ask(server, tokens):
@@ -31,9 +31,10 @@ def ask(server, tokens):
     return answer["usage"]["prompt_tokens_details"]["cached_tokens"], answer["choices"][0]["token_ids"]
 
 
-def test_evicted_and_stored_prompts_are_hits_and_damaged_ones_are_computed_again(start, disk):
+@pytest.mark.parametrize("dtype", ["auto", "fp8"])
+def test_evicted_and_stored_prompts_are_hits_and_damaged_ones_are_computed_again(start, disk, dtype):
     first, other = prompt(1), prompt(2)
-    server = launch(start, disk)
+    server = launch(start, disk, dtype)
     cached, answer = ask(server, first)
     assert cached == 0
     _, other_answer = ask(server, other)
@@ -48,7 +49,7 @@ def test_evicted_and_stored_prompts_are_hits_and_damaged_ones_are_computed_again
     data[-1] ^= 1
     damaged.write_bytes(data)
 
-    server = launch(start, disk)
+    server = launch(start, disk, dtype)
     assert ask(server, first) == (WHOLE, answer)
     assert ask(server, other) == (0, other_answer)
     seen = server.metrics()
