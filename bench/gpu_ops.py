@@ -20,6 +20,7 @@ from stretto.kernels.logprobs import logprobs
 from stretto.kernels.move_pages import gather_pages, scatter_pages
 from stretto.kernels.prepare_step import Deltas, SlotState, StepInputs, prepare_step
 from stretto.kernels.rms_norm import rms_norm
+from stretto.kernels.sample import State as SampleState
 from stretto.kernels.sample import sample
 from stretto.kernels.silu_and_mul import silu_and_mul
 
@@ -57,8 +58,8 @@ def draw(device: torch.device, rows: int, vocabulary: int, filters: str) -> Case
     heat, k, p, m = FILTERS[filters]
     reals = [torch.full((rows,), value, device=device) for value in (heat, p, m)]
     most = torch.full((rows,), k, dtype=torch.int32, device=device)
-    seeds, out = torch.arange(rows, device=device), torch.empty_like(most)
-    arguments = (logits, reals[0], most, reals[1], reals[2], seeds, seeds, out)
+    index, last, out = torch.arange(rows, device=device), torch.empty_like(most), torch.empty_like(most)
+    arguments = (logits, index, index, SampleState(reals[0], most, *reals[1:], index, last), out)
     return Case(
         f"sample, {filters}", f"{rows} x {vocabulary}", lambda: sample(*arguments), logits.numel() * 4
     )

@@ -15,6 +15,7 @@ import torch
 
 from stretto.kernels.apply_controls.state import BANS, BIAS, PENALTIES, State
 from stretto.kernels.prepare_step.state import Deltas, SlotState, StepInputs
+from stretto.kernels.sample.state import State as SampleState
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 """Absolute and relative, for values of the order of 1: a few roundings of the type. What is no float, and
@@ -164,8 +165,9 @@ def sample(tiny: bool) -> Iterator[Case]:
     top_p = torch.where(index % 2 == 1, 0.9, 1.0).float()
     min_p = torch.where(index % 5 == 3, 0.05, 0.0).float()
     seeds, positions = index * 2**40 + 17, index * 2**31 + 5
-    out = torch.full((rows,), -7, dtype=torch.int32)
-    yield Case("", "sample", (logits, heat, top_k, top_p, min_p, seeds, positions, out), (7,))
+    last, out = torch.full((2, rows), -7, dtype=torch.int32)
+    state = SampleState(heat, top_k, top_p, min_p, seeds, last)
+    yield Case("", "sample", (logits, index.flip(0), positions, state, out), (3, 4))
 
 
 def logprobs(tiny: bool) -> Iterator[Case]:

@@ -37,6 +37,7 @@ from stretto.kernels.rms_norm import reference as norm_reference  # noqa: E402
 from stretto.kernels.rms_norm import rms_norm  # noqa: E402
 from stretto.kernels.rope_and_cache import reference as rope_reference  # noqa: E402
 from stretto.kernels.rope_and_cache import rope_and_cache  # noqa: E402
+from stretto.kernels.sample import State as SampleState  # noqa: E402
 from stretto.kernels.sample import reference as sample_reference  # noqa: E402
 from stretto.kernels.sample import sample  # noqa: E402
 from stretto.kernels.silu_and_mul import reference as silu_reference  # noqa: E402
@@ -161,15 +162,10 @@ def samples() -> Iterator[Case]:
     }
     for rows, (name, (temperature, top_k, top_p)) in itertools.product((1, 64), filters.items()):
         reals = [torch.full((rows,), float(value)) for value in (temperature, top_p, 0)]
-        args = (
-            torch.randn(rows, VOCABULARY) * 3,
-            reals[0],
-            torch.full((rows,), top_k, dtype=torch.int32),
-            *reals[1:],
-            torch.arange(rows),
-            torch.arange(rows),
-            torch.empty(rows, dtype=torch.int32),
-        )
+        most, index = torch.full((rows,), top_k, dtype=torch.int32), torch.arange(rows)
+        last, tokens = torch.empty(2, rows, dtype=torch.int32)
+        state = SampleState(reals[0], most, *reals[1:], index, last)
+        args = (torch.randn(rows, VOCABULARY) * 3, index, index, state, tokens)
         calls = always(sample, *args), always(sample_reference.sample, *args)
         yield Case("sample", f"{rows} x {VOCABULARY}, {name}", *calls, 4 * rows * VOCABULARY, "GB/s")
 

@@ -6,32 +6,25 @@ import torch
 
 from stretto.kernels.late import Late
 from stretto.kernels.sample import reference
+from stretto.kernels.sample.state import State
 
-__all__ = ["sample"]
+__all__ = ["State", "sample"]
 
 cpu = Late("stretto.kernels.sample.cpu")
 gpu = Late("stretto.kernels.sample.triton")
 
 
 def sample(
-    logits: torch.Tensor,
-    temperature: torch.Tensor,
-    top_k: torch.Tensor,
-    top_p: torch.Tensor,
-    min_p: torch.Tensor,
-    seeds: torch.Tensor,
-    positions: torch.Tensor,
-    out: torch.Tensor,
+    logits: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor, state: State, out: torch.Tensor
 ) -> None:
-    """Write one token id per row to out; a row's token depends on that row's arguments alone.
+    """Write one token id per row to out, and to its slot's last token; it depends on its row alone.
 
-    logits: float32 [n, V], rows may be strided, unchanged. temperature, top_p, min_p: float32 [n].
-    top_k: int32 [n], 0 or less keeps all. seeds: int64 [n], the bits of an unsigned number.
+    logits: float32 [n, V], rows may be strided, unchanged. slots: int64 [n], a row's place in the state.
     positions: int64 [n]. out: int32 [n].
 
-    A row with a NaN, or whose largest logit is not finite, gets -1. Temperature 0 takes the largest logit,
-    the lowest index among equals. Otherwise, with the depth y[i] = (max(logits) - logits[i]) / temperature,
-    in float32:
+    A row with a NaN, or whose largest logit is not finite, gets -1, and its slot 0. Temperature 0 takes the
+    largest logit, the lowest index among equals. Otherwise, with the depth y[i] = (max(logits) - logits[i]) /
+    temperature, in float32:
 
     1. top-k keeps the tokens no deeper than the k-th shallowest; 2. top-p keeps, of those, the tokens no
     deeper than the shallowest depth down to which they hold `top_p` of
@@ -47,8 +40,8 @@ def sample(
     finds the same token.
     """
     if logits.is_cpu and cpu.fits(logits, out):
-        cpu.sample(logits, temperature, top_k, top_p, min_p, seeds, positions, out)
+        cpu.sample(logits, slots, positions, state, out)
     elif logits.is_cuda:
-        gpu.sample(logits, temperature, top_k, top_p, min_p, seeds, positions, out)
+        gpu.sample(logits, slots, positions, state, out)
     else:
-        reference.sample(logits, temperature, top_k, top_p, min_p, seeds, positions, out)
+        reference.sample(logits, slots, positions, state, out)

@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 
+from stretto.kernels.sample.state import State
 from stretto.kernels.sample.triton import sample
 
 
@@ -18,4 +19,5 @@ def cases(capability: int) -> Iterator[tuple[str, Callable[[], None]]]:
 
 def _call(vocabulary: int) -> None:
     real, whole, long = (torch.empty(2, dtype=t) for t in (torch.float32, torch.int32, torch.int64))
-    sample(torch.empty(2, vocabulary), real, whole, real, real, long, long, whole)
+    state = State(real, whole, real, real, long, whole)
+    sample(torch.empty(2, vocabulary), long, long, state, whole)

@@ -16,8 +16,11 @@ from stretto.kernels.rows import first_equal, largest
 from stretto.kernels.sample.filters import BUCKETS, deepest
 from stretto.kernels.sample.noise import LARGEST, noise
 from stretto.kernels.sample.philox import BLOCK, philox
+from stretto.kernels.sample.state import State
 
-_Args = arguments("logits temperature top_k top_p min_p seeds positions out rows vocabulary stride")
+_Args = arguments(
+    "logits slots positions temperature top_k top_p min_p seed last_token out rows vocabulary stride"
+)
 _ZERO, _INF = np.float32(0), np.float32(np.inf)
 
 
@@ -71,9 +74,9 @@ def _draw(depths: Any, limit: Any, seed: int, position: int, words: Any, scores:
 @kernel(_Args)
 def sample_kernel(pointer: Any) -> None:
     a = unpack(pointer)
-    logits, temperature, out = floats(a.logits), floats(a.temperature), int32s(a.out)
-    top_k, top_p, min_p = int32s(a.top_k), floats(a.top_p), floats(a.min_p)
-    seeds, positions = int64s(a.seeds), int64s(a.positions)
+    logits, slots, positions = floats(a.logits), int64s(a.slots), int64s(a.positions)
+    temperature, top_k, top_p = floats(a.temperature), int32s(a.top_k), floats(a.top_p)
+    min_p, seed, last_token, out = floats(a.min_p), int64s(a.seed), int32s(a.last_token), int32s(a.out)
     padded = (a.vocabulary + BLOCK - 1) // BLOCK * BLOCK
     depths, masses = np.empty(padded, np.float32), np.empty(padded, np.int64)
     words, scores, buckets = (
@@ -83,17 +86,18 @@ def sample_kernel(pointer: Any) -> None:
     )
     row = claim(pointer)
     while row < a.rows:
-        start, heat = row * a.stride, temperature[row]
-        top = largest(logits, start, a.vocabulary)
+        start, slot = row * a.stride, slots[row]
+        heat, top = temperature[slot], largest(logits, start, a.vocabulary)
         if not np.isfinite(top):
-            out[row] = -1
+            token = -1
         elif heat == _ZERO:
-            out[row] = first_equal(logits, start, a.vocabulary, top)
+            token = first_equal(logits, start, a.vocabulary, top)
         else:
             _fill_depths(depths, logits, start, a.vocabulary, top, heat)
-            k, p, m = np.int64(top_k[row]), top_p[row], min_p[row]
+            k, p, m = np.int64(top_k[slot]), top_p[slot], min_p[slot]
             limit = deepest(depths, a.vocabulary, k, p, m, masses, buckets, scores)
-            out[row] = _draw(depths, limit, seeds[row], positions[row], words, scores)
+            token = _draw(depths, limit, seed[slot], positions[row], words, scores)
+        out[row], last_token[slot] = token, max(token, 0)
         row = claim(pointer)
 
 
@@ -103,26 +107,16 @@ def fits(logits: torch.Tensor, out: torch.Tensor) -> bool:
 
 
 def sample(
-    logits: torch.Tensor,
-    temperature: torch.Tensor,
-    top_k: torch.Tensor,
-    top_p: torch.Tensor,
-    min_p: torch.Tensor,
-    seeds: torch.Tensor,
-    positions: torch.Tensor,
-    out: torch.Tensor,
+    logits: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor, state: State, out: torch.Tensor
 ) -> None:
     """See `stretto.kernels.sample.sample`."""
     rows, vocabulary = logits.shape
     sample_kernel(
         1 if rows == 1 else torch.get_num_threads(),
         logits.data_ptr(),
-        temperature.data_ptr(),
-        top_k.data_ptr(),
-        top_p.data_ptr(),
-        min_p.data_ptr(),
-        seeds.data_ptr(),
+        slots.data_ptr(),
         positions.data_ptr(),
+        *(column.data_ptr() for column in state),
         out.data_ptr(),
         rows,
         vocabulary,

@@ -15,6 +15,7 @@ import triton.language as tl
 
 from stretto.kernels.rows_triton import finite, row_largest
 from stretto.kernels.sample.noise_triton import exp
+from stretto.kernels.sample.state import State
 
 BUCKETS = 2048
 _BUCKETS, _LAST = tl.constexpr(BUCKETS), tl.constexpr(BUCKETS - 1)
@@ -112,6 +113,7 @@ def bisect(
 def weigh_kernel(
     logits: tl.tensor,
     partial: tl.tensor,
+    slots: tl.tensor,
     temperature: tl.tensor,
     top_k: tl.tensor,
     top_p: tl.tensor,
@@ -124,7 +126,8 @@ def weigh_kernel(
 ) -> None:
     """Add the tokens of a split to the row's buckets, int64 [rows, BUCKETS], as far as filters need them."""
     row, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    heat, k, p = tl.load(temperature + row), tl.load(top_k + row), tl.load(top_p + row)
+    slot = tl.load(slots + row)
+    heat, k, p = tl.load(temperature + slot), tl.load(top_k + slot), tl.load(top_p + slot)
     by_count = (k > 0) & (k < vocabulary)
     if (heat == 0) | (~by_count & (p >= 1)):
         return
@@ -147,6 +150,7 @@ def weigh_kernel(
 def limit_kernel(
     logits: tl.tensor,
     partial: tl.tensor,
+    slots: tl.tensor,
     temperature: tl.tensor,
     top_k: tl.tensor,
     top_p: tl.tensor,
@@ -164,12 +168,9 @@ def limit_kernel(
 ) -> None:
     """limits: float32 [rows], the depth down to which the three filters keep tokens."""
     row = tl.program_id(0).to(tl.int64)
-    heat, k, p, m = (
-        tl.load(temperature + row),
-        tl.load(top_k + row),
-        tl.load(top_p + row),
-        tl.load(min_p + row),
-    )
+    slot = tl.load(slots + row)
+    heat, k, p = tl.load(temperature + slot), tl.load(top_k + slot), tl.load(top_p + slot)
+    m = tl.load(min_p + slot)
     top = row_largest(partial, row, splits, SPLITS)
     if (heat == 0) | ~finite(top):
         return
@@ -200,10 +201,8 @@ def limit_kernel(
 def find_limits(
     logits: torch.Tensor,
     partial: torch.Tensor,
-    temperature: torch.Tensor,
-    top_k: torch.Tensor,
-    top_p: torch.Tensor,
-    min_p: torch.Tensor,
+    slots: torch.Tensor,
+    state: State,
     config: dict[str, int],
 ) -> torch.Tensor:
     """float32 [rows]: the depth down to which a row's filters keep tokens; anything for a greedy row.
@@ -213,7 +212,7 @@ def find_limits(
     (rows, vocabulary), splits = logits.shape, partial.shape[1]
     limits, scratch = logits.new_empty(rows), logits.new_empty(rows, vocabulary)
     buckets = torch.zeros(2, rows, BUCKETS, dtype=torch.int64, device=logits.device)
-    filters, shape = (temperature, top_k, top_p), (vocabulary, logits.stride(0))
+    filters, shape = (slots, state.temperature, state.top_k, state.top_p), (vocabulary, logits.stride(0))
     constants = {"SPLITS": triton.next_power_of_2(splits), "enable_fp_fusion": False}
     weigh_kernel[(rows, splits)](
         logits, partial, *filters, *buckets, *shape, SPLIT=config["split"], **constants
@@ -222,7 +221,7 @@ def find_limits(
         logits,
         partial,
         *filters,
-        min_p,
+        state.min_p,
         *buckets,
         scratch,
         limits,

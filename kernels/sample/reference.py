@@ -6,6 +6,8 @@ import math
 
 import torch
 
+from stretto.kernels.sample.state import State
+
 WORD = 0xFFFFFFFF
 UNIT = float(1 << 40)
 """The mass of the likeliest token."""
@@ -104,17 +106,11 @@ def sample_row(
 
 
 def sample(
-    logits: torch.Tensor,
-    temperature: torch.Tensor,
-    top_k: torch.Tensor,
-    top_p: torch.Tensor,
-    min_p: torch.Tensor,
-    seeds: torch.Tensor,
-    positions: torch.Tensor,
-    out: torch.Tensor,
+    logits: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor, state: State, out: torch.Tensor
 ) -> None:
     """See `stretto.kernels.sample.sample`."""
-    columns = (temperature, top_k, top_p, min_p, seeds, positions)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    tokens = [sample_row(row, *parameters) for row, parameters in zip(logits.float(), rows, strict=True)]
-    out.copy_(torch.tensor(tokens, dtype=torch.int32))
+    *columns, last_token = state
+    wanted = (*(column[slots] for column in columns), positions)
+    rows = zip(logits.float(), *(column.tolist() for column in wanted), strict=True)
+    out.copy_(torch.tensor([sample_row(*row) for row in rows], dtype=torch.int32))
+    last_token[slots] = out.clamp(min=0)

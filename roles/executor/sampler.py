@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import torch
 
-from stretto.kernels.sample import sample
+from stretto.kernels.sample import State, sample
 from stretto.roles.executor.batch import Batch
 from stretto.roles.executor.control_state import ControlState
 from stretto.roles.executor.models.interface import Logits
 from stretto.roles.executor.scorer import Scorer
-from stretto.roles.executor.slots import DeviceSlots
+from stretto.roles.executor.slots import SAMPLING, DeviceSlots
 
 
 class Sampler:
     """Samples by the slots' parameters and controls, and leaves in their state what the next step needs."""
 
     def __init__(self, slots: DeviceSlots, controls: ControlState) -> None:
-        self._slots, self._controls = slots, controls
+        self._controls = controls
+        self._state = State(*(getattr(slots, name) for name in SAMPLING), slots.last_token)
 
     def __call__(
         self, logits: Logits, batch: Batch[torch.Tensor], tokens: torch.Tensor, scorer: Scorer | None
@@ -37,20 +38,14 @@ class Sampler:
         kept = None if scorer is None else scorer.keep(logits, changing=controlled is not None)
         if controlled is not None:
             self._controls.apply(logits, controlled)
-        new = self.sample(logits, batch.rows.sampled_slots, batch.rows.sampled_positions, tokens)
+        self.sample(logits, batch.rows.sampled_slots, batch.rows.sampled_positions, tokens)
         if controlled is not None:
-            self._controls.count(new, controlled)
+            self._controls.count(tokens.clamp(min=0), controlled)
         if scorer is not None and kept is not None:
             scorer.score_sampled(kept, tokens)
 
     def sample(
         self, logits: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor, tokens: torch.Tensor
-    ) -> torch.Tensor:
-        """Write tokens for the host; return those for the next step, where -1, a failed row, is an id."""
-        state = self._slots
-        columns = state.temperature, state.top_k, state.top_p, state.min_p, state.seed
-        temperature, top_k, top_p, min_p, seeds = (column.index_select(0, slots) for column in columns)
-        sample(logits, temperature, top_k, top_p, min_p, seeds, positions, out=tokens)
-        new = tokens.clamp(min=0)
-        state.last_token[slots] = new
-        return new
+    ) -> None:
+        """Write tokens for the host, -1 for a row that failed, and the slots' for the next step."""
+        sample(logits, slots, positions, self._state, out=tokens)

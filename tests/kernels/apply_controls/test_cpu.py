@@ -5,6 +5,7 @@ import torch
 
 from stretto.kernels.apply_controls import BANS, BIAS, IN_OUTPUT, PENALTIES, State, apply_controls, reference
 from stretto.kernels.count_tokens import count_tokens
+from stretto.kernels.sample import State as SampleState
 from stretto.kernels.sample import sample
 
 INF = math.inf
@@ -186,8 +187,9 @@ def test_draws_follow_the_controlled_distribution():
     state.min_tokens[0] = 1
     index, ones, zeros = torch.arange(draws), torch.ones(draws), torch.zeros(draws)
     rows, tokens = logits.repeat(draws, 1), torch.empty(draws, dtype=torch.int32)
+    wanted = SampleState(ones, tokens.new_zeros(draws), ones, zeros, index, tokens.clone())
     apply_controls(rows, index, torch.zeros_like(index), torch.zeros_like(index), state)
-    sample(rows, ones, tokens.new_zeros(draws), ones, zeros, index, torch.full_like(index, 5), tokens)
+    sample(rows, index, torch.full_like(index, 5), wanted, tokens)
 
     wished = logits.double() + state.bias[0].double()
     seen, counts = state.seen[0] > 0, (state.seen[0] // IN_OUTPUT).double()

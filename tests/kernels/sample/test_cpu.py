@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from sampling import in_slots, slots_of
 
 from stretto.kernels.sample import reference, sample
 
@@ -15,10 +16,13 @@ def draw(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seeds=0, positi
     def column(value, dtype):
         return torch.as_tensor(value, dtype=dtype).expand(rows).contiguous()
 
-    out = torch.full((rows,), -7, dtype=torch.int32)
-    reals = [column(value, torch.float32) for value in (top_p, min_p)]
+    reals = [column(value, torch.float32) for value in (temperature, top_p, min_p)]
     longs = [column(value, torch.int64) for value in (seeds, positions)]
-    function(logits, column(temperature, torch.float32), column(top_k, torch.int32), *reals, *longs, out)
+    state = in_slots(reals[0], column(top_k, torch.int32), *reals[1:], longs[0])
+    out = torch.full((rows,), -7, dtype=torch.int32)
+    function(logits, slots_of(rows), longs[1], state, out)
+    assert state.last_token[slots_of(rows)].tolist() == out.clamp(min=0).tolist()
+    assert (state.last_token == -7).sum() == rows + 1
     return out
 
 

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from sampling import in_slots, slots_of
 from triton import jit
 from triton import language as tl
 
@@ -27,10 +28,13 @@ def draw(
     def column(value, dtype):
         return torch.as_tensor(value, dtype=dtype).expand(rows).contiguous()
 
-    out = torch.full((rows,), -7, dtype=torch.int32)
-    reals = [column(value, torch.float32) for value in (top_p, min_p)]
+    reals = [column(value, torch.float32) for value in (temperature, top_p, min_p)]
     longs = [column(value, torch.int64) for value in (seeds, positions)]
-    function(logits, column(temperature, torch.float32), column(top_k, torch.int32), *reals, *longs, out)
+    state = in_slots(reals[0], column(top_k, torch.int32), *reals[1:], longs[0])
+    out = torch.full((rows,), -7, dtype=torch.int32)
+    function(logits, slots_of(rows), longs[1], state, out)
+    assert state.last_token[slots_of(rows)].tolist() == out.clamp(min=0).tolist()
+    assert (state.last_token == -7).sum() == rows + 1
     return out
 
 
@@ -67,7 +71,8 @@ def test_limits_equal_the_references(filters):
     logits = torch.randn(3, 300) * torch.tensor([[0.01], [30.0], [0.0]])
     wanted = {"top_k": 0, "top_p": 1.0, "min_p": 0.0} | filters
     columns = [torch.full((3,), wanted[name]) for name in wanted]
-    limits = find_limits(logits, largest(logits, 256), torch.ones(3), *columns, SMALL[80])
+    state = in_slots(torch.ones(3), *columns, torch.zeros(3))
+    limits = find_limits(logits, largest(logits, 256), slots_of(3), state, SMALL[80])
     assert limits.tolist() == [reference.deepest(row.max() - row, **wanted).item() for row in logits]
 
 

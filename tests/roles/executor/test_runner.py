@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from stretto.kernels.sample import State
 from stretto.kernels.sample.reference import sample
 from stretto.roles import messages as m
 from stretto.roles.executor.kv import KVCache
@@ -164,11 +165,10 @@ def test_a_token_is_drawn_at_its_own_place_in_the_sequence(make_bench: Any) -> N
             return lambda rows: torch.zeros_like(logits(rows))
 
     (tokens,) = make_bench(Flat()).generate([[1, 2, 3]], 8, temperature=1.0, seed=5)
-    positions = torch.arange(3, 11)
-    expected = torch.empty(8, dtype=torch.int32)
-    one, whole = torch.ones(8), torch.zeros(8, dtype=torch.int32)
-    seeds = torch.full((8,), 5)
-    sample(torch.zeros(8, 32), one, whole, one, torch.zeros(8), seeds, positions, out=expected)
+    logits, positions, expected = torch.zeros(8, 32), torch.arange(3, 11), torch.empty(8, dtype=torch.int32)
+    one, none, none_int = torch.ones(1), torch.zeros(1), torch.zeros(1, dtype=torch.int32)
+    state = State(one, none_int, one, none, torch.tensor([5]), none_int)
+    sample(logits, torch.zeros(8, dtype=torch.int64), positions, state, expected)
     assert tokens == expected.tolist()
 
 
