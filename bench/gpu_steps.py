@@ -18,6 +18,7 @@ import torch
 
 from stretto.bench.gpu_kernels import Yardsticks
 from stretto.kernels.linear import Linear
+from stretto.kernels.paged_attention import paged_attention
 from stretto.roles import messages as m
 from stretto.roles.executor.device import Device
 from stretto.roles.executor.kv import KVCache, PageShape
@@ -62,7 +63,7 @@ class RandomLoader:
 
     def __init__(self, config: ModelConfig, place: torch.device, dtype: torch.dtype) -> None:
         self.place, self.dtype, self._config = place, dtype, config
-        self.kv_dtype = dtype
+        self.kv_dtype, self.attention = dtype, paged_attention
         self.kernels: dict[str, Any] = {}
         self.bytes = 0
         """Of weights that every step reads whole."""

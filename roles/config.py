@@ -115,6 +115,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Literal["auto", "float32", "float16", "bfloat16"],
         Meta(description="Compute type; auto: float32 on cpu, the model's own on cuda."),
     ] = "auto"
+    attention_backend: Annotated[
+        Literal["auto", "triton", "flashinfer"],
+        Meta(
+            description="On cuda: whose attention kernels; auto: triton's, with which a request's tokens do "
+            "not depend on the batch. flashinfer needs that package; it plans each step on the host, so that "
+            "steps are not replayed from graphs, and its sums depend on the batch."
+        ),
+    ] = "auto"
     quantization: Annotated[
         Literal["none", "int8", "int4"],
         Meta(

@@ -12,7 +12,10 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
+from stretto.kernels.paged_attention import paged_attention
+from stretto.kernels.paged_attention.flashinfer import FlashInferAttention
 from stretto.roles.config import Config
+from stretto.roles.executor.build_attention import build_attention, check_scales, refuse_attention
 from stretto.roles.executor.build_tiers import Tiers, build_tiers
 from stretto.roles.executor.device import Device
 from stretto.roles.executor.errors import ConfigError
@@ -23,6 +26,7 @@ from stretto.roles.executor.models.interface import Model
 from stretto.roles.executor.models.loader import Loader
 from stretto.roles.executor.runner import Runner
 from stretto.roles.executor.runner_device import DeviceRunner
+from stretto.roles.executor.runner_planned import PlannedRunner
 from stretto.roles.executor.weights.model_config import ModelConfig, load_model_config
 from stretto.roles.executor.weights.safetensors_dir import Weights
 
@@ -48,6 +52,7 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
     """
     if config.device == "sim":
         _refuse_quantization(config)
+        refuse_attention(config)
         from stretto.roles.executor.sim.build import build_simulated
 
         return build_simulated(config, wake, progress)
@@ -58,10 +63,13 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
     progress(f"loading {config.model_dir}")
     loader = _loader(config, model_config, device)
     model = build_model(model_config, loader, max_len)
+    attention = loader.attention if isinstance(loader.attention, FlashInferAttention) else None
+    if attention is not None:
+        check_scales(loader.scales)
     heads, groups = (model.kv_heads, model.head_dim), len(model.kv_windows)
     shape = PageShape(model.kv_layers, config.page_size, *heads, model.kv_dtype, groups)
     longest = -(-max_len // config.page_size)
-    kind = runner_kind(config, device.torch_device, model)
+    kind = runner_kind(config, device.torch_device, model, attention)
     if device.torch_device.type == "cuda":
         progress("running the largest step")
         rows, blocks = config.max_batched_tokens or ROWS, longest * groups + model.state_pages
@@ -86,8 +94,14 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
     return Built(runner, device.name, dtype, pages, tiers, *layout)
 
 
-def runner_kind(config: Config, place: torch.device, model: Model) -> Callable[..., Runner]:
-    """What makes the runner. On a GPU rows are made there, where all layers share one block table."""
+def runner_kind(
+    config: Config, place: torch.device, model: Model, attention: FlashInferAttention | None = None
+) -> Callable[..., Runner]:
+    """What makes the runner. On a GPU rows are made there, where all layers share one block table and
+    attention needs no plan from the host.
+    """
+    if attention is not None:
+        return partial(PlannedRunner, attention=attention)
     if place.type == "cuda" and len(model.kv_windows) == 1 and not model.state_pages:
         return partial(DeviceRunner, graphs=config.graphs)
     return Runner
@@ -123,8 +137,10 @@ def _loader(config: Config, model_config: ModelConfig, device: Device) -> Loader
     dtype = compute_dtype(config.dtype, model_config.dtype, device.torch_device)
     if device.torch_device.type != "cpu":
         _refuse_quantization(config)
-    kv_dtype = pool_dtype(config.kv_cache_dtype, dtype, has_fp8(device.torch_device))
-    return Loader(Weights(config.model_dir), device.torch_device, dtype, config.quantization, kv_dtype)
+    place = device.torch_device
+    attention = build_attention(config, model_config, place, dtype) or paged_attention
+    kv_dtype = pool_dtype(config.kv_cache_dtype, dtype, has_fp8(place))
+    return Loader(Weights(config.model_dir), place, dtype, config.quantization, kv_dtype, attention)
 
 
 def has_fp8(place: torch.device) -> bool:

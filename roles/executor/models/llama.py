@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from stretto.kernels.paged_attention import paged_attention
 from stretto.kernels.rms_norm import rms_norm
 from stretto.kernels.rope_and_cache import rope_and_cache
 from stretto.kernels.silu_and_mul import silu_and_mul
@@ -44,6 +43,7 @@ class Attention:
         self._cos_sin = cos_sin
         self._qkv = load.linear(f"{prefix}.q_proj", f"{prefix}.k_proj", f"{prefix}.v_proj")
         self._out = load.linear(f"{prefix}.o_proj")
+        self._paged_attention = load.attention
         self._scales = load.kv_scales(prefix, config.num_kv_heads)
         self._norms = [load.vector(f"{prefix}.{n}_norm.weight") for n in ("q", "k")] if config.qk_norm else []
 
@@ -66,7 +66,7 @@ class Attention:
     def _attend(
         self, out: torch.Tensor, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, context: Context
     ) -> None:
-        paged_attention(
+        self._paged_attention(
             out,
             q,
             keys,

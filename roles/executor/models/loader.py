@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from stretto.kernels.linear import Linear
+from stretto.kernels.paged_attention import paged_attention
 from stretto.roles.executor.models.kv_scales import KVScales, read_scales
 from stretto.roles.executor.weights.safetensors_dir import Weights
 
@@ -21,7 +22,8 @@ class Loader:
     On the CPU matrices stay in the type they are stored in or are quantized, and `kernels.linear` packs them;
     on a GPU they are converted to `dtype`, the type of the activations.
 
-    kv_dtype: of keys and values in the pool; None: as the activations.
+    kv_dtype: of keys and values in the pool; None: as the activations. attention: what layers call, with the
+    arguments of `kernels.paged_attention`.
     """
 
     def __init__(
@@ -31,9 +33,10 @@ class Loader:
         dtype: torch.dtype,
         quantization: str = "none",
         kv_dtype: torch.dtype | None = None,
+        attention: Callable[..., None] = paged_attention,
     ) -> None:
         self.place, self.dtype, self._quantization = place, dtype, quantization
-        self.kv_dtype = kv_dtype or dtype
+        self.kv_dtype, self.attention = kv_dtype or dtype, attention
         self.model_dir = weights.model_dir
         self._weights = weights
         self._names = weights.names()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from stretto.kernels.paged_attention import paged_attention
 from stretto.roles import messages as m
 from stretto.roles.executor.device_cpu import CpuDevice
 from stretto.roles.executor.kv import KVCache, PageShape
@@ -257,10 +258,11 @@ def load(
     dtype: torch.dtype = torch.float32,
     quantization: str = "none",
     kv_dtype: torch.dtype | None = None,
+    attention: Callable[..., None] = paged_attention,
 ) -> Model:
     """The executor's model in a directory, on the CPU."""
     config = load_model_config(path)
-    loader = Loader(Weights(path), torch.device("cpu"), dtype, quantization, kv_dtype)
+    loader = Loader(Weights(path), torch.device("cpu"), dtype, quantization, kv_dtype, attention)
     return build_model(config, loader, config.max_position_embeddings)
 
 

@@ -12,6 +12,7 @@ from stretto.roles.executor.device_cpu import CpuDevice
 from stretto.roles.executor.errors import ConfigError
 from stretto.roles.executor.runner import Runner
 from stretto.roles.executor.runner_device import DeviceRunner
+from stretto.roles.executor.runner_planned import PlannedRunner
 
 CPU = torch.device("cpu")
 
@@ -113,6 +114,20 @@ def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_refused() -> None:
     assert isinstance(device, CpuDevice)
     with pytest.raises(ConfigError, match="try --device cpu"):
         make_device("cuda", lambda: None)
+
+
+def test_attention_that_is_planned_has_a_runner_of_its_own() -> None:
+    model: Any = SimpleNamespace(kv_windows=(0,), state_pages=0)
+    attention: Any = object()
+    kind: Any = runner_kind(Config(), torch.device("cuda"), model, attention)
+    assert (kind.func, kind.keywords) == (PlannedRunner, {"attention": attention})
+
+
+@pytest.mark.parametrize("device", ["cpu", "sim"])
+def test_an_attention_of_gpus_is_refused_elsewhere(device: Any, make_tiny: Any) -> None:
+    config = Config(model_dir=str(make_tiny()), device=device, attention_backend="flashinfer")
+    with pytest.raises(ConfigError, match="--attention-backend flashinfer is for --device cuda"):
+        build(config, lambda: None, lambda text: None)
 
 
 def test_layers_with_windows_are_groups_of_pages_of_equal_size(make_tiny: Any) -> None:
