@@ -6,7 +6,8 @@ rows of a prompt chunk, so its bits depend on its query and its keys and values 
 are worked on together only to share loads, and the work of turning a tile of keys on its side.
 
 Measured on one core (Zen 5), queries one by one -> eight at a time: 64 decodes on 192 tokens 10 -> 27 GB/s of
-KV; 256 rows on 2,048 tokens 42 -> 95 GFLOP/s.
+KV; 256 rows on 2,048 tokens 42 -> 95 GFLOP/s. An fp8 cache, in times of a float32 one: decodes 0.8 on 192
+tokens and 0.66 on 4,096, which are read from memory; 256 rows on 2,048 tokens 1.04.
 """
 
 from __future__ import annotations

@@ -162,11 +162,21 @@ def _refuse_unknown(raw: dict[str, Any]) -> None:
         raise ModelError(f"hidden_act {raw['hidden_act']!r} is not supported, only 'silu'")
     if raw.get("mlp_bias"):
         raise ModelError("mlp_bias is not supported")
-    if raw.get("quantization_config"):
-        method = raw["quantization_config"].get("quant_method", "unknown")
+    quantization = raw.get("quantization_config")
+    if quantization and not _is_of_kv_alone(quantization):
+        method = quantization.get("quant_method", "unknown")
         raise ModelError(
             f"weights quantised by {method!r} are not supported; use the original model or a GGUF file"
         )
+
+
+def _is_of_kv_alone(quantization: dict[str, Any]) -> bool:
+    """Whether the weights are whole, and the checkpoint only has scales for an fp8 KV cache, as
+    compressed-tensors and ModelOpt state it.
+    """
+    scheme = quantization.get("kv_cache_scheme") or {}
+    weights = quantization.get("config_groups") or quantization.get("quant_algo")
+    return not weights and (scheme.get("type"), scheme.get("num_bits")) == ("float", 8)
 
 
 def _head_dim(raw: dict[str, Any], architecture: str) -> int:

@@ -32,6 +32,11 @@ SCALING = {
 }
 
 
+KV_ALONE = {
+    "quant_method": "compressed-tensors",
+    "config_groups": {},
+    "kv_cache_scheme": {"type": "float", "num_bits": 8, "strategy": "tensor", "dynamic": False},
+}
 SLIDING = "sliding_attention"
 SWITCHED = {"sliding_window": 128, "use_sliding_window": True}
 
@@ -160,6 +165,12 @@ def test_what_transformers_saves_is_understood(
         ({"hidden_act": "gelu"}, "'gelu'"),
         ({"mlp_bias": True}, "mlp_bias"),
         ({"quantization_config": {"quant_method": "awq"}}, "'awq'"),
+        ({"quantization_config": KV_ALONE | {"config_groups": {"group_0": {}}}}, "'compressed-tensors'"),
+        ({"quantization_config": KV_ALONE | {"quant_algo": "FP8"}}, "'compressed-tensors'"),
+        (
+            {"quantization_config": KV_ALONE | {"kv_cache_scheme": {"type": "int"}}},
+            "quantised",
+        ),
         ({"torch_dtype": "float8_e4m3fn"}, "float8_e4m3fn"),
         ({"hidden_size": "wide"}, "not a valid model configuration"),
         (
@@ -184,3 +195,7 @@ def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
     with pytest.raises(ModelError, match="lacks 'hidden_size'"):
         load_model_config(tmp_path)
+
+
+def test_scales_of_a_kv_cache_leave_the_weights_as_they_are(load: Any) -> None:
+    assert load(quantization_config=KV_ALONE) == load()
