@@ -41,8 +41,8 @@ def _is_fp8(array_type: Any) -> bool:
     return bool(array_type.dtype == types.uint8)
 
 
-def _read(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
-    """array[index : index + 16] as float32."""
+def read(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+    """array[index : index + 16] as float32, for use in other intrinsics; fp8 too."""
     if _is_fp8(array_type):
         pointer = llvm.place(context, builder, array_type, array, index, fp8.BYTES)
         return fp8.widen(builder, builder.load(pointer, align=1))
@@ -95,6 +95,17 @@ def store(typing: Any, array: Any, index: Any, vector: Any) -> Any:
 
 
 @intrinsic
+def prefetch(typing: Any, array: Any, index: Any) -> Any:
+    """Have the caches fetch the line that array[index] is in."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        llvm.prefetch(builder, llvm.place(context, builder, signature.args[0], *values))
+        return context.get_dummy_value()
+
+    return types.none(array, types.int64), generate
+
+
+@intrinsic
 def load_first(typing: Any, array: Any, index: Any, count: Any) -> Any:
     """array[index : index + count], zeros in the other lanes; nothing past them is read. fp8 too."""
 
@@ -129,7 +140,7 @@ def load_columns(typing: Any, array: Any, rows: Any, column: Any, out: Any, at: 
         block = []
         for lane in range(LANES):
             start = builder.add(builder.load(builder.gep(offsets, [llvm.I64(lane)])), values[2])
-            block.append(_read(context, builder, array_type, values[0], start))
+            block.append(read(context, builder, array_type, values[0], start))
         for index, vector in enumerate(llvm.transpose(builder, block)):
             to = builder.add(values[4], llvm.I64(LANES * index))
             builder.store(vector, llvm.place(context, builder, out_type, values[3], to), align=4)

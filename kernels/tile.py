@@ -72,25 +72,24 @@ def _widen(builder: Any, stored: Any, dtype: str) -> Any:
     return stored
 
 
-def make_tile(most: int, panels: int, dtype: str, ahead: int = 0) -> Callable[..., None]:
-    """tile(rows, x, start, stride, weights, depth, out): out = x @ weights for up to `most` rows.
+def make_tile(most: int, panels: int, dtype: str) -> Callable[..., None]:
+    """tile(rows, x, start, stride, weights, depth, out, ahead): out = x @ weights for up to `most` rows.
 
     x: flat float32 array; row r starts at start + r * stride. weights: address of `dtype`
-    [depth, panels * 16]. out: flat float32 array [rows, panels * 16]. ahead: bytes by which weights are asked
-    for in advance; 0: not at all.
+    [depth, panels * 16]. out: flat float32 array [rows, panels * 16]. ahead: address of what is worked on
+    next: the caches are asked for a line of it with every step, at the pace of the weights.
     """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        count, x, start, stride, address, depth, out = values
+        count, x, start, stride, address, depth, out, ahead = values
         x_type, out_type = signature.args[1], signature.args[6]
         weights = builder.inttoptr(address, _STORED[dtype].as_pointer())
-        stored_bytes = LANES * (4 if dtype == "float32" else 2)
+        following = builder.inttoptr(ahead, weights.type)
 
         def columns(k: Any) -> list[Any]:
             first = builder.mul(k, I64(panels))
             places = [builder.gep(weights, [builder.add(first, I64(panel))]) for panel in range(panels)]
-            if ahead:
-                llvm.prefetch(builder, builder.gep(weights, [builder.add(first, I64(ahead // stored_bytes))]))
+            llvm.prefetch(builder, builder.gep(following, [first]))
             return [_widen(builder, builder.load(place, align=2), dtype) for place in places]
 
         def run(rows: int) -> None:
@@ -113,9 +112,17 @@ def make_tile(most: int, panels: int, dtype: str, ahead: int = 0) -> Callable[..
 
     @intrinsic
     def tile(
-        typing: Any, rows: Any, x: Any, start: Any, stride: Any, weights: Any, depth: Any, out: Any
+        typing: Any,
+        rows: Any,
+        x: Any,
+        start: Any,
+        stride: Any,
+        weights: Any,
+        depth: Any,
+        out: Any,
+        ahead: Any,
     ) -> Any:
         i64 = types.int64
-        return types.none(i64, x, i64, i64, i64, i64, out), generate
+        return types.none(i64, x, i64, i64, i64, i64, out, i64), generate
 
     return tile

@@ -29,9 +29,9 @@ AHEAD = 16 << 10
 """Bytes of weights to ask for in advance. One row, one core, 49,152 x 576: none 40 GB/s, 4 KiB 44, 8 KiB 50,
 16 KiB 55."""
 
-_tile_float16 = make_tile(ROWS, PANELS, "float16", AHEAD)
-_tile_bfloat16 = make_tile(ROWS, PANELS, "bfloat16", AHEAD)
-_tile_float32 = make_tile(ROWS, PANELS, "float32", AHEAD)
+_tile_float16 = make_tile(ROWS, PANELS, "float16")
+_tile_bfloat16 = make_tile(ROWS, PANELS, "bfloat16")
+_tile_float32 = make_tile(ROWS, PANELS, "float32")
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -75,11 +75,17 @@ def product(dtype: torch.dtype) -> Kernel:
                 for row in range(first_tile * ROWS, min(last_tile * ROWS, a.rows), ROWS):
                     rows = min(ROWS, a.rows - row)
                     if kind == 0:
-                        _tile_float16(rows, x, row * a.x_stride, a.x_stride, weights, a.depth, scratch)
+                        _tile_float16(
+                            rows, x, row * a.x_stride, a.x_stride, weights, a.depth, scratch, weights + AHEAD
+                        )
                     elif kind == 1:
-                        _tile_bfloat16(rows, x, row * a.x_stride, a.x_stride, weights, a.depth, scratch)
+                        _tile_bfloat16(
+                            rows, x, row * a.x_stride, a.x_stride, weights, a.depth, scratch, weights + AHEAD
+                        )
                     else:
-                        _tile_float32(rows, x, row * a.x_stride, a.x_stride, weights, a.depth, scratch)
+                        _tile_float32(
+                            rows, x, row * a.x_stride, a.x_stride, weights, a.depth, scratch, weights + AHEAD
+                        )
                     for r in range(rows):
                         to = (row + r) * a.out_stride + first
                         deliver(out, to, scratch, r, biased, bias, first, columns)

@@ -5,9 +5,12 @@ whatever size. Every row goes through the same instructions in the same order, b
 rows of a prompt chunk, so its bits depend on its query and its keys and values alone. Rows of one sequence
 are worked on together only to share loads, and the work of turning a tile of keys on its side.
 
-Measured on one core (Zen 5), queries one by one -> eight at a time: 64 decodes on 192 tokens 10 -> 27 GB/s of
-KV; 256 rows on 2,048 tokens 42 -> 95 GFLOP/s. An fp8 cache, in times of a float32 one: decodes 0.8 on 192
-tokens and 0.66 on 4,096, which are read from memory; 256 rows on 2,048 tokens 1.04.
+A decode waits for memory: while one tile is worked on, the next is on its way to the caches, a line with
+every few instructions, because lines asked for all at once wait for each other.
+
+Measured on one core (Zen 5), queries one by one -> eight at a time: 256 rows on 2,048 tokens 42 -> 95
+GFLOP/s. 32 decodes on 160 tokens, two cores: 420 us with nothing asked for, 390 all at once, 290 so, the
+heads of a decode in one go; reading alone takes 190.
 """
 
 from __future__ import annotations
@@ -19,7 +22,14 @@ import numpy as np
 import torch
 
 from stretto.kernels import simd
-from stretto.kernels.paged_attention.tile import QUERIES, blend, dots
+from stretto.kernels.paged_attention.tile import (
+    FEW,
+    QUERIES,
+    WIDE,
+    blend,
+    blend_wide,
+    dots,
+)
 from stretto.kernels.pool import Kernel, arguments, claim, floats, fp8s, int32s, kernel, unpack
 
 TILE = simd.LANES
@@ -27,12 +37,19 @@ TILE = simd.LANES
 ROWS = 8
 """Query rows of one sequence that are worked on together: with all heads of their group, a unit of work."""
 
+ENOUGH = 2
+"""Sequences a thread from which on a decode is one unit of work, whose heads read the cache in one go; with
+fewer, each head is one."""
+
+LINE = 64
+"""Bytes that the caches fetch at once."""
+
 EVERYTHING = 1 << 40
 """The window of layers that have none."""
 
 _Args = arguments(
     "out q k_cache v_cache block_tables query_starts kv_lengths sequences kv_heads page_size max_pages"
-    " out_stride q_stride window k_scale v_scale",
+    " out_stride q_stride window k_scale v_scale enough",
     "scale",
 )
 
@@ -52,6 +69,8 @@ class _Scratch(NamedTuple):
     """[width, 16]: a tile's keys, turned."""
     offsets: Any
     """int64 [16]: where in the cache a tile's tokens are."""
+    following: Any
+    """Those of the tile after it."""
     scores: Any
     """[QUERIES, 16]: scores, then weights."""
     decays: Any
@@ -66,6 +85,7 @@ def _scratch(queries: int, width: int) -> Any:
         np.empty(queries * TILE, np.float32),
         np.empty(queries, np.float32),
         np.empty(width * TILE, np.float32),
+        np.empty(TILE, np.int64),
         np.empty(TILE, np.int64),
         np.empty(QUERIES * TILE, np.float32),
         np.empty(QUERIES * TILE, np.float32),
@@ -86,13 +106,29 @@ def _take_query(s: Any, query: int, q: Any, at: int, head_dim: int, scale: Any) 
 
 @simd.device()
 def _locate(
-    s: Any, pages: Any, table: int, first: int, hidden: int, count: int, page_size: int, stride: int
+    offsets: Any, pages: Any, table: int, first: int, hidden: int, count: int, page_size: int, stride: int
 ) -> None:
     """Find a tile's tokens [hidden, count) in the cache; lanes before and past them repeat one of them."""
+    entry = first // page_size
+    place = first - entry * page_size
+    if place + TILE <= page_size:  # no lane costs a division
+        start = np.int64(pages[table + entry]) * page_size + place
+        for lane in range(TILE):
+            offsets[lane] = (start + min(max(lane, hidden), count - 1)) * stride
+        return
     for lane in range(TILE):
         position = first + min(max(lane, hidden), count - 1)
         page = np.int64(pages[table + position // page_size])
-        s.offsets[lane] = (page * page_size + position % page_size) * stride
+        offsets[lane] = (page * page_size + position % page_size) * stride
+
+
+@simd.device()
+def _ask(offsets: Any, keys: Any, values: Any, base: int, head_dim: int) -> None:
+    """Have the caches fetch the keys and values at those places."""
+    for lane in range(TILE):
+        for column in range(0, head_dim, LINE // keys.itemsize):
+            simd.prefetch(keys, offsets[lane] + base + column)
+            simd.prefetch(values, offsets[lane] + base + column)
 
 
 @simd.device()
@@ -117,7 +153,9 @@ def _soften(s: Any, place: int, query: int, hidden: int, seen: int) -> None:
     scores = simd.keep_first(none, hidden, simd.keep_first(simd.load(s.scores, at), seen, none))
     before = s.maxima[query]
     highest = max(before, simd.max_lanes(scores))
-    decay = simd.exp(simd.splat(before - highest))
+    decay = simd.splat(np.float32(1.0))
+    if highest != before:
+        decay = simd.exp(simd.splat(before - highest))
     weights = simd.exp(simd.sub(scores, simd.splat(highest)))
     zero = simd.splat(np.float32(0.0))
     weights = simd.keep_first(zero, hidden, simd.keep_first(weights, seen, zero))
@@ -130,6 +168,7 @@ def _soften(s: Any, place: int, query: int, hidden: int, seen: int) -> None:
 @simd.device()
 def _meet(
     s: Any,
+    place: int,
     query: int,
     count: int,
     ahead: int,
@@ -139,16 +178,25 @@ def _meet(
     cache: Any,
     base: int,
     head_dim: int,
+    next_keys: int,
+    next_values: int,
 ) -> None:
-    """Up to QUERIES queries meet the tile; `ahead`: by how many positions row 0 is past the tile's first."""
+    """Up to QUERIES queries of a head meet the tile. place: where the head's queries begin; ahead: by how
+    many positions row 0 is past the tile's first; next_keys, next_values: addresses of what is met next.
+    """
     width = -(-head_dim // TILE) * TILE
-    dots(count, s.queries, query * width, width, s.keys.ctypes.data, head_dim, s.scores)
-    for place in range(count):
-        seen = ahead + (query + place) // group + 1
-        _soften(s, place, query + place, max(0, seen - window), min(TILE, seen))
-    for column in range(0, head_dim, TILE):
-        columns, at = min(TILE, head_dim - column), query * width + column
-        blend(count, s.acc, at, width, s.decays, s.scores, tokens, cache, s.offsets, base + column, columns)
+    dots(count, s.queries, (place + query) * width, width, s.keys.ctypes.data, head_dim, s.scores, next_keys)
+    for i in range(count):
+        seen = ahead + (query + i) // group + 1
+        _soften(s, i, place + query + i, max(0, seen - window), min(TILE, seen))
+    wide = head_dim - head_dim % WIDE if count <= FEW else 0
+    for column in range(0, wide, WIDE):
+        at, to, next_line = (place + query) * width + column, base + column, next_values + column * LINE
+        blend_wide(count, s.acc, at, width, s.decays, s.scores, tokens, cache, s.offsets, to, WIDE, next_line)
+    for column in range(wide, head_dim, TILE):
+        at, to, next_line = (place + query) * width + column, base + column, next_values + column * LINE
+        columns = min(TILE, head_dim - column)
+        blend(count, s.acc, at, width, s.decays, s.scores, tokens, cache, s.offsets, to, columns, next_line)
 
 
 @simd.device()
@@ -159,6 +207,49 @@ def _finish(s: Any, query: int, out: Any, to: int, head_dim: int, unit: Any) -> 
     for i in range(0, head_dim, TILE):
         part = simd.mul(simd.load(s.acc, query * width + i), share)
         simd.store_first(out, to + i, part, min(TILE, head_dim - i))
+
+
+@simd.device()
+def _walk(
+    s: Any,
+    a: Any,
+    k_cache: Any,
+    v_cache: Any,
+    sequence: int,
+    position: int,
+    queries: int,
+    group: int,
+    head: int,
+    heads: int,
+    head_dim: int,
+) -> None:
+    """The queries of some heads meet all tiles that they see; position: of row 0."""
+    pages, table = int32s(a.block_tables), sequence * a.max_pages
+    stride, size = a.kv_heads * head_dim, TILE * head_dim
+    base, item = head * head_dim, k_cache.itemsize
+    streamed = item == 4 and heads == a.kv_heads and a.page_size % TILE == 0
+    end, begin = position + queries // group, max(0, position - a.window + 1)
+    start = begin // TILE * TILE
+    _locate(s.following, pages, table, start, begin - start, min(TILE, end - start), a.page_size, stride)
+    for first in range(start, end, TILE):
+        tokens, left, ahead = min(TILE, end - first), min(TILE, end - first - TILE), position - first
+        s.offsets[:] = s.following
+        if left > 0:
+            _locate(s.following, pages, table, first + TILE, 0, left, a.page_size, stride)
+        last = min(queries, (TILE - 1 + a.window - ahead) * group)  # who sees any of it
+        for h in range(heads):
+            at, next_keys, next_values = base + h * head_dim, s.keys.ctypes.data, s.keys.ctypes.data
+            if left > 0 and streamed:
+                place = (s.following[0] + h * size) * item
+                next_keys, next_values = a.k_cache + place, a.v_cache + place
+            elif left > 0:
+                _ask(s.following, k_cache, v_cache, at, head_dim)
+            _turn(s, k_cache, at, head_dim)
+            for query in range(max(0, -ahead) * group, last, QUERIES):
+                count = min(QUERIES, last - query)
+                where = (v_cache, at, head_dim, next_keys, next_values)
+                _meet(s, h * queries, query, count, ahead, a.window, group, tokens, *where)
+                next_keys = next_values = s.keys.ctypes.data
 
 
 @functools.cache
@@ -175,39 +266,35 @@ def attention(head_dim: int, group: int, fp8: bool = False) -> Kernel:
             k_cache, v_cache = fp8s(a.k_cache), fp8s(a.v_cache)
         else:
             k_cache, v_cache = floats(a.k_cache), floats(a.v_cache)
-        pages, starts, lengths = int32s(a.block_tables), int32s(a.query_starts), int32s(a.kv_lengths)
-        scale, stride = np.float32(a.scale), a.kv_heads * head_dim
-        s = _scratch(ROWS * group, width)
+        starts, lengths = int32s(a.query_starts), int32s(a.kv_lengths)
+        scale = np.float32(a.scale)
+        s = _scratch(max(ROWS, a.kv_heads) * group, width)
         unit, sequence, passed = claim(pointer), 0, 0
         while sequence < a.sequences:
             rows = np.int64(starts[sequence + 1]) - np.int64(starts[sequence])
-            units = (rows + ROWS - 1) // ROWS * a.kv_heads
+            heads = a.kv_heads if rows == 1 and a.sequences >= a.enough else 1
+            parts = a.kv_heads // heads
+            units = (rows + ROWS - 1) // ROWS * parts
             if unit >= passed + units:
                 sequence, passed = sequence + 1, passed + units
                 continue
-            kv_head = (unit - passed) % a.kv_heads
-            first_row = (units - 1 - unit + passed) // a.kv_heads * ROWS  # the longest rows first
-            queries = min(ROWS, rows - first_row) * group
+            head = (unit - passed) % parts * heads
+            first_row = (units - 1 - unit + passed) // parts * ROWS  # the longest rows first
             position = np.int64(lengths[sequence]) - rows + first_row
-            token, head, base = starts[sequence] + first_row, kv_head * group, kv_head * head_dim
-            key_unit, value_unit = np.float32(1.0), np.float32(1.0)
-            if fp8:
-                key_unit, value_unit = floats(a.k_scale)[kv_head], floats(a.v_scale)[kv_head]
-            for query in range(queries):
-                at = (token + query // group) * a.q_stride + (head + query % group) * head_dim
-                _take_query(s, query, q, at, head_dim, scale * key_unit)
-            end, begin = position + queries // group, max(0, position - a.window + 1)
-            for first in range(begin // TILE * TILE, end, TILE):
-                tokens, hidden = min(TILE, end - first), max(0, begin - first)
-                _locate(s, pages, sequence * a.max_pages, first, hidden, tokens, a.page_size, stride)
-                _turn(s, k_cache, base, head_dim)
-                last = min(queries, (first + TILE - 1 + a.window - position) * group)  # who sees any of it
-                for query in range(max(0, first - position) * group, last, QUERIES):
-                    count, ahead = min(QUERIES, last - query), position - first
-                    _meet(s, query, count, ahead, a.window, group, tokens, v_cache, base, head_dim)
-            for query in range(queries):
-                to = (token + query // group) * a.out_stride + (head + query % group) * head_dim
-                _finish(s, query, out, to, head_dim, value_unit)
+            queries, token = min(ROWS, rows - first_row) * group, starts[sequence] + first_row
+            for h in range(heads):
+                factor = scale * floats(a.k_scale)[head + h] if fp8 else scale
+                for query in range(queries):
+                    column = ((head + h) * group + query % group) * head_dim
+                    at = (token + query // group) * a.q_stride + column
+                    _take_query(s, h * queries + query, q, at, head_dim, factor)
+            _walk(s, a, k_cache, v_cache, sequence, position, queries, group, head, heads, head_dim)
+            for h in range(heads):
+                value_unit = floats(a.v_scale)[head + h] if fp8 else np.float32(1.0)
+                for query in range(queries):
+                    column = ((head + h) * group + query % group) * head_dim
+                    to = (token + query // group) * a.out_stride + column
+                    _finish(s, h * queries + query, out, to, head_dim, value_unit)
             unit = claim(pointer)
 
     return kernel(_Args)(body)
@@ -271,5 +358,6 @@ def paged_attention(
         window or EVERYTHING,
         0 if k_scale is None else k_scale.data_ptr(),
         0 if v_scale is None else v_scale.data_ptr(),
+        ENOUGH * torch.get_num_threads(),
         scale,
     )
