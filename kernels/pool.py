@@ -73,8 +73,9 @@ def _record(args: type[Args]) -> Any:
     return numba.from_dtype(np.dtype(list(zip(names, dtypes, strict=True)), align=True))
 
 
-recorded_calls: ContextVar[Callable[[int, Args], None] | None] = ContextVar("recorded_calls", default=None)
-"""Told of every call of a kernel, before it runs: the body's address and the arguments. See `program.py`."""
+recorded_calls: ContextVar[Callable[[int, Args], bool] | None] = ContextVar("recorded_calls", default=None)
+"""Told of every call of a kernel, before it runs: the body's address and the arguments. Returns whether it is
+to run now. See `program.py`."""
 
 
 class Kernel:
@@ -101,8 +102,8 @@ class Kernel:
     def __call__(self, threads: int, *values: float) -> None:
         """Run on up to `threads` threads and wait; values: the fields of the arguments, in order."""
         args = self._args(*(0 for _ in HEAD), *values)
-        if (record := recorded_calls.get()) is not None:
-            record(self._entry, args)
+        if (record := recorded_calls.get()) is not None and not record(self._entry, args):
+            return
         _parallel(self._entry, ctypes.addressof(args), threads, 0)
 
 

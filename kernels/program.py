@@ -58,13 +58,15 @@ def program_kernel(pointer: Any) -> None:
 
 
 class Program:
-    """The kernel calls that the calling thread makes in a `with` block; they are also carried out there.
+    """The kernel calls that the calling thread makes in a `with` block; they are also carried out there, or
+    `deferred` to the first call of the program.
 
     Only kernels of the pool are recorded; the caller sees to it that nothing else in the block matters, and
     that the memory that the calls work on outlives the program.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, deferred: bool = False) -> None:
+        self._deferred = deferred
         self._threads = torch.get_num_threads()
         self._args: list[Args] = []
         self._entries: list[int] = []
@@ -82,9 +84,10 @@ class Program:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def _record(self, entry: int, args: Args) -> None:
+    def _record(self, entry: int, args: Args) -> bool:
         self._entries.append(entry)
-        self._args.append(type(args).from_buffer_copy(args))
+        self._args.append(args if self._deferred else type(args).from_buffer_copy(args))
+        return not self._deferred
 
     def __call__(self) -> None:
         """Make the calls again."""

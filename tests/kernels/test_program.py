@@ -33,6 +33,19 @@ def test_calls_are_made_while_they_are_recorded_and_again_on_new_values(nan):
     assert torch.equal(out, layer(again))
 
 
+def test_deferred_calls_are_made_by_the_program_alone(nan):
+    layer, x, out, weight = Linear(torch.randn(500, 96)), torch.randn(5, 96), nan(5, 500), torch.rand(96)
+    expected = x.clone()
+    rms_norm(expected, expected, weight, 1e-5)
+    with Program(deferred=True) as program:
+        rms_norm(x, x, weight, 1e-5)
+        layer(x, out)
+    assert out.isnan().all()
+    program()
+    assert torch.equal(x, expected)
+    assert torch.equal(out, layer(expected))
+
+
 def test_a_program_runs_on_one_thread_as_on_many():
     layer, x, threads = (
         Linear(torch.randn(500, 96).half(), None, "int8"),

@@ -142,10 +142,12 @@ class Llama:
 
     def __call__(self, ids: torch.Tensor, context: Context, cache: KVCache) -> Logits:
         residual = self._embed(ids).float()
-        if self._replay is not None and self._replay.takes(context, cache):
-            return partial(self._logits, *self._replay(residual, context, cache))
+        replay = self._replay
+        if replay is not None and replay.takes(context, cache):
+            return partial(self._logits, *replay(residual, context, cache))
         x = self._space.rows("x", len(ids), residual.shape[1], self.dtype)
-        self._run_layers(x, residual, context, cache, self._space)
+        run = self._run_layers if replay is None else replay.once
+        run(x, residual, context, cache, self._space)
         return partial(self._logits, x, residual)
 
     def _run_layers(

@@ -1,7 +1,8 @@
-"""Steps of decodes alone on the CPU: the layers' kernel calls are recorded once, then replayed.
+"""The layers on the CPU as programs: their kernel calls are recorded, and run in one entry of the pool.
 
-Such steps differ in nothing but their inputs, so these are copied to where the recorded calls look for them.
-There is a recording for every number of rows, made when that number first comes.
+Steps of decodes alone differ in nothing but their inputs, so these are copied to where the calls look for
+them, and a recording serves every step of as many rows. Other steps are recorded for themselves: threads that
+stay in the pool from one kernel to the next need not be woken for each.
 
 Measured, one row of SmolLM2-135M, Python's part of the layers: 1.5 ms of a step, 0.1 ms replayed.
 """
@@ -34,12 +35,27 @@ class Replay:
         self._space = Workspace(place, least=MOST)
         self._programs: dict[int, Program] = {}
         self._pool: object = None
-        self._usable = True
+        self._whole: bool | None = None
+        """Whether the layers are kernel calls alone, and nothing is left to torch; None before any step."""
 
     def takes(self, context: Context, cache: KVCache) -> bool:
         """Whether a step is one of those that are replayed."""
         rows, width = context.block_tables.shape[-2:]
-        return self._usable and len(context.positions) == rows <= MOST and width <= self._width(cache)
+        return self._whole is True and len(context.positions) == rows <= MOST and width <= self._width(cache)
+
+    def once(
+        self, x: torch.Tensor, residual: torch.Tensor, context: Context, cache: KVCache, space: Workspace
+    ) -> None:
+        """Run the layers on any step. Raises RuntimeError when they are no longer what they were."""
+        deferred = self._whole is True
+        with Program(deferred) as program:
+            self._layers(x, residual, context, cache, space)
+        if not deferred:
+            self._whole = len(program) == self._calls
+        elif len(program) == self._calls:
+            program()
+        else:
+            raise RuntimeError(f"{len(program)} kernel calls in layers that make {self._calls}")
 
     def __call__(
         self, embedded: torch.Tensor, context: Context, cache: KVCache
@@ -59,7 +75,6 @@ class Replay:
     def _record(self, x: torch.Tensor, residual: torch.Tensor, context: Context, cache: KVCache) -> None:
         with Program() as program:
             self._layers(x, residual, context, cache, self._space)
-        self._usable = len(program) == self._calls  # else some of it ran in torch, and is not recorded
         self._programs[len(x)] = program
 
     def _width(self, cache: KVCache) -> int:

@@ -82,7 +82,7 @@ def test_a_model_that_does_some_of_it_in_torch_is_not_replayed(
     model = load_model(make_tiny("Qwen3", head_dim=32))
     (tokens,) = make_bench(model).generate([random_ids(9)], 5)
     assert len(tokens) == 5
-    assert not model._replay._usable
+    assert model._replay._whole is False
 
 
 def test_steps_with_too_many_rows_are_not_taken(make_tiny: Any, load_model: Any, make_bench: Any) -> None:
@@ -91,3 +91,35 @@ def test_steps_with_too_many_rows_are_not_taken(make_tiny: Any, load_model: Any,
     slots = MOST + 1
     make_bench(model, slots=slots, max_len=64).generate([[n % 200] for n in range(slots)], 2)
     assert model._replay._programs == {}
+
+
+def test_mixed_steps_in_one_entry_of_the_pool_have_the_bits_of_others(
+    make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
+) -> None:
+    model = load_model(make_tiny(), quantization="int8")
+    steps = [[(0, random_ids(5), True)], [(1, random_ids(40, 1), False)], [(1, random_ids(30, 2), True)]]
+
+    def logits() -> list[torch.Tensor]:
+        recorded = recorder(model)
+        bench = make_bench(recorded)
+        for number, chunks in enumerate(steps):
+            admits = {number: m.Sampling()} if number < 2 else {}
+            bench.step(chunks, decodes=[0] if number else [], admits=admits)
+        return recorded.calls
+
+    replayed = logits()
+    assert model._replay._whole is True
+    model._replay = None
+    assert all(map(torch.equal, replayed, logits()))
+
+
+def test_layers_that_change_their_calls_are_an_error(
+    make_tiny: Any, load_model: Any, make_bench: Any
+) -> None:
+    model = load_model(make_tiny())
+    bench = make_bench(model)
+    bench.step([(0, random_ids(5), True)], admits={0: m.Sampling()})
+    model._layers.pop()
+    model._places = model._places[:-1]
+    with pytest.raises(RuntimeError, match="kernel calls in layers that make"):
+        bench.step([(1, random_ids(5), True)], admits={1: m.Sampling()})
