@@ -10,6 +10,7 @@ from typing import Any
 import interpreting
 import numpy as np
 import pytest
+import torch
 
 from stretto.roles import messages as m
 from stretto.roles.executor.runner_device import DeviceRunner
@@ -33,8 +34,13 @@ GREEDY = m.Sampling()
 
 
 @pytest.fixture
-def bench(make_bench: Any, tiny: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A runner like that of a GPU, whose every kernel but the matrix products is Triton's."""
+def bench(
+    request: Any, make_bench: Any, make_tiny: Any, load_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """A runner like that of a GPU, whose every kernel but the matrix products is Triton's. Its parameter, where a
+    test gives it one, is the type of the pool.
+    """
+    tiny = load_model(make_tiny(), kv_dtype=getattr(request, "param", None))
     expected = make_bench(tiny)
     monkeypatch.setattr(tiny, "_replay", None)
 
@@ -61,6 +67,15 @@ def test_prompts_chunks_decodes_and_padding(bench: Any) -> None:
         *[{"decodes": [2, 0, 1]}] * 4,
         {"decodes": [1]},
     ]
+    on_cpu, on_gpu = bench
+    expected = tokens(on_cpu, plans)
+    assert tokens(on_gpu(), plans) == expected
+
+
+@pytest.mark.parametrize("bench", [torch.float8_e4m3fn], indirect=True)
+def test_a_pool_in_fp8(bench: Any) -> None:
+    chunks = [(0, [3, 1, 4, 1, 5], True), (1, [9, 2, 6], True)]
+    plans = [{"chunks": chunks, "admits": {0: GREEDY, 1: GREEDY}}, *[{"decodes": [1, 0]}] * 2]
     on_cpu, on_gpu = bench
     expected = tokens(on_cpu, plans)
     assert tokens(on_gpu(), plans) == expected
