@@ -37,8 +37,8 @@ GREEDY = m.Sampling()
 def bench(
     request: Any, make_bench: Any, make_tiny: Any, load_model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Any:
-    """A runner like that of a GPU, whose every kernel but the matrix products is Triton's. Its parameter, where a
-    test gives it one, is the type of the pool.
+    """A runner like that of a GPU, whose every kernel but the matrix products is Triton's; the test's
+    parameter, if it has one, is the type of the pool.
     """
     tiny = load_model(make_tiny(), kv_dtype=getattr(request, "param", None))
     expected = make_bench(tiny)
