@@ -26,11 +26,11 @@ def copy_pages_kernel(
     words = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     source = tl.load(pairs + 2 * pair).to(tl.int64)
     destination = tl.load(pairs + 2 * pair + 1).to(tl.int64)
-    keep = (words < WORDS) & (source >= 0)
-    first = layer.to(tl.int64) * pages
-    read, write = (first + source) * WORDS + words, (first + destination) * WORDS + words
-    tl.store(k + write, tl.load(k + read, mask=keep), mask=keep)
-    tl.store(v + write, tl.load(v + read, mask=keep), mask=keep)
+    if source >= 0:
+        keep, first = words < WORDS, layer.to(tl.int64) * pages
+        read, write = (first + source) * WORDS + words, (first + destination) * WORDS + words
+        tl.store(k + write, tl.load(k + read, mask=keep), mask=keep)
+        tl.store(v + write, tl.load(v + read, mask=keep), mask=keep)
 
 
 def copy_pages(k_cache: torch.Tensor, v_cache: torch.Tensor, pairs: torch.Tensor) -> None:

@@ -33,15 +33,15 @@ def move_pages_kernel(
     unit = tl.program_id(0).to(tl.int64)
     index, layer = unit // layers, unit % layers
     words = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    page = tl.load(pages + index)
-    keep = (words < WORDS) & (page >= 0)
+    page, keep = tl.load(pages + index), words < WORDS
     in_pool, in_buffer = (layer * pool + page) * WORDS + words, 2 * unit * WORDS + words
-    if OUT:
-        _move(k + in_pool, buffer + in_buffer, keep)
-        _move(v + in_pool, buffer + in_buffer + WORDS, keep)
-    else:
-        _move(buffer + in_buffer, k + in_pool, keep)
-        _move(buffer + in_buffer + WORDS, v + in_pool, keep)
+    if page >= 0:
+        if OUT:
+            _move(k + in_pool, buffer + in_buffer, keep)
+            _move(v + in_pool, buffer + in_buffer + WORDS, keep)
+        else:
+            _move(buffer + in_buffer, k + in_pool, keep)
+            _move(buffer + in_buffer + WORDS, v + in_pool, keep)
 
 
 def _launch(

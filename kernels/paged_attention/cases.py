@@ -31,7 +31,7 @@ def _call(head_dim: int, dtype: torch.dtype, cache_dtype: torch.dtype, window: i
     qkv = torch.empty(16, 48, head_dim, dtype=dtype)
     out, cache = torch.empty(16, 32, head_dim, dtype=dtype), torch.empty(9, 16, 8, head_dim).to(cache_dtype)
     scale = torch.empty(8) if cache_dtype.itemsize == 1 else None
-    tables, starts = torch.empty(2, 64, dtype=torch.int32), torch.empty(3, dtype=torch.int32)
+    tables, starts = torch.empty(2, 256, dtype=torch.int32), torch.empty(3, dtype=torch.int32)
     lengths = torch.empty(2, dtype=torch.int32)
     paged_attention(
         out,

@@ -18,7 +18,7 @@ import triton
 from stretto.kernels.generation import capability, choose
 from stretto.kernels.paged_attention import triton_plan as plan
 from stretto.kernels.paged_attention.triton_decode import decode_kernel, merge_kernel
-from stretto.kernels.paged_attention.triton_extend import extend_kernel
+from stretto.kernels.paged_attention.triton_extend import extend_kernel, join_kernel
 from stretto.kernels.paged_attention.triton_plan import scratch_size
 
 __all__ = ["paged_attention", "scratch_size"]
@@ -53,6 +53,11 @@ class _Call(NamedTuple):
         }
 
     @property
+    def positions(self) -> int:
+        """Of a sequence, as many as the block tables have room for."""
+        return self.block_tables.shape[1] * self.k_cache.shape[1]
+
+    @property
     def strides(self) -> tuple[int, ...]:
         """Of a token of out and q, of a sequence of block_tables, of a page and a token of the caches."""
         tensors = (self.out, self.q, self.block_tables)
@@ -60,24 +65,54 @@ class _Call(NamedTuple):
 
 
 def _extend(call: _Call) -> None:
-    shape, sequences = call.shape, len(call.kv_lengths)
+    shape, sequences, kv_heads = call.shape, len(call.kv_lengths), call.k_cache.shape[2]
     tiles = choose(plan.EXTEND)[call.k_cache.itemsize]
-    rows = max(tiles.rows, triton.next_power_of_2(shape["GROUP"]))
-    blocks = len(call.q) // (rows // shape["GROUP"]) + sequences
-    extend_kernel[(blocks, call.k_cache.shape[2])](
-        *call[:-1],
+    vectors = max(tiles.rows * 128 // max(128, shape["DIM_BLOCK"]), triton.next_power_of_2(shape["GROUP"]))
+    rows = vectors // shape["GROUP"]
+    blocks = len(call.q) // rows + sequences
+    seen = call.window + rows - 1 if call.window else 0
+    splits = plan.count_splits(call.positions, seen, plan.CHUNK_SPLIT)
+    floats = vectors * (shape["HEAD_DIM"] + 2)
+    units = plan.chunk_units(blocks, kv_heads, floats, splits)
+    scratch = torch.empty(units * kv_heads * floats, dtype=torch.float32, device=call.q.device)
+    shape |= {
+        "ROW_BLOCK": vectors,
+        "SPLIT": plan.CHUNK_SPLIT,
+        "MOST": plan.count_splits(1 << 30, seen, plan.CHUNK_SPLIT),
+        "PROGRAMS": plan.CHUNK_PROGRAMS // kv_heads,
+    }
+    extend_kernel[(max(blocks, shape["PROGRAMS"]) if units else blocks, kv_heads)](
+        call.out,
+        scratch,
+        *call[1:-1],
         sequences,
+        units,
         *call.strides,
         **shape,
         PAGE_SIZE=call.k_cache.shape[1],
-        ROW_BLOCK=rows,
         **tiles.options(shape["DIM_BLOCK"]),
     )
+    if units:
+        shared = min(blocks, shape["PROGRAMS"] // 2)
+        join_kernel[(shared, kv_heads, triton.cdiv(vectors, plan.JOINED))](
+            call.out,
+            scratch,
+            call.query_starts,
+            call.kv_lengths,
+            call.v_scale,
+            sequences,
+            units,
+            call.out.stride(0),
+            **shape,
+            LANES=plan.JOINED,
+            TOGETHER=plan.MERGED,
+            num_warps=4,
+        )
 
 
 def _decode(call: _Call, scratch: torch.Tensor | None) -> None:
     sequences, (_, q_heads, head_dim) = len(call.kv_lengths), call.q.shape
-    kv_heads, positions = call.k_cache.shape[2], call.block_tables.shape[1] * call.k_cache.shape[1]
+    kv_heads, positions = call.k_cache.shape[2], call.positions
     if scratch is None:
         size = scratch_size(sequences, q_heads, head_dim, positions, call.window)
         scratch = torch.empty(size, dtype=torch.float32, device=call.q.device)

@@ -59,3 +59,25 @@ def attend(
     v = tl.load(values, mask=held, other=0.0).to(q.dtype)
     acc = tl.dot(weights.to(q.dtype), v, acc * decay[:, None], input_precision="ieee")
     return higher, total * decay + tl.sum(weights, axis=1), acc
+
+
+@triton.jit
+def join(
+    top: tl.tensor,
+    mass: tl.tensor,
+    sums: tl.tensor,
+    largest: tl.tensor,
+    total: tl.tensor,
+    acc: tl.tensor,
+) -> Any:
+    """Add what `attend` found in a split, the last three, to the sum of the splits before.
+
+    Shapes are as in `attend`. Each rounding is spelled out, so that every kernel gets the same bits: left to
+    itself, a compiler contracts one product or the other.
+    """
+    higher = tl.maximum(top, largest)
+    base = tl.where(higher == float("-inf"), 0.0, higher)
+    decay, weight = tl.exp2(top - base), tl.exp2(largest - base)
+    mass = tl.fma(mass, decay, total * weight)
+    decays, weights = decay[:, None] + tl.zeros_like(acc), weight[:, None]
+    return higher, mass, tl.fma(sums, decays, acc * weights)

@@ -73,15 +73,16 @@ def rope_and_cache_kernel(
     tl.store(mine + HALF, right.to(q.dtype.element_ty), mask=keep)
 
     slot = tl.load(slots + token)
-    write = inside & (slot >= 0)
-    to = slot * cache_stride + head * HEAD_DIM + i
-    left, right = _rotate(k + token * k_stride + head * HEAD_DIM + i, cos, sin, inside, HALF)
-    tl.store(k_cache + to, _stored(left, k_scale, head, k_cache), mask=write)
-    tl.store(k_cache + to + HALF, _stored(right, k_scale, head, k_cache), mask=write)
-    value = v + token * v_stride + head * HEAD_DIM + i
-    tl.store(v_cache + to, _stored(tl.load(value, mask=inside), v_scale, head, v_cache), mask=write)
-    value += HALF
-    tl.store(v_cache + to + HALF, _stored(tl.load(value, mask=inside), v_scale, head, v_cache), mask=write)
+    if slot >= 0:
+        to = slot * cache_stride + head * HEAD_DIM + i
+        first, second = _rotate(k + token * k_stride + head * HEAD_DIM + i, cos, sin, inside, HALF)
+        tl.store(k_cache + to, _stored(first, k_scale, head, k_cache), mask=inside)
+        tl.store(k_cache + to + HALF, _stored(second, k_scale, head, k_cache), mask=inside)
+        value = v + token * v_stride + head * HEAD_DIM + i
+        held = tl.load(value, mask=inside)
+        tl.store(v_cache + to, _stored(held, v_scale, head, v_cache), mask=inside)
+        held = tl.load(value + HALF, mask=inside)
+        tl.store(v_cache + to + HALF, _stored(held, v_scale, head, v_cache), mask=inside)
 
 
 def rope_and_cache(

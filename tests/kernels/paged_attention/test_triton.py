@@ -66,8 +66,70 @@ def test_a_window_hides_and_never_reads_what_is_before_it(window, assert_close):
     equal(torch.randn(sum(rows), 4, 16), cache, rows, lengths, assert_close, window=window)
 
 
-@pytest.mark.parametrize("chunk", [7, 50])
-def test_bits_are_the_same_for_every_chunk(chunk):
+@pytest.fixture
+def split(monkeypatch):
+    """Long chunks in little: splits of 64 positions, and memory full of NaN."""
+    monkeypatch.setattr(plan, "CHUNK_SPLIT", 64)
+    monkeypatch.setattr(plan, "JOINED", 16)
+    whole = torch.full
+    monkeypatch.setattr(torch, "empty", lambda *shape, **kind: whole(shape, float("nan"), **kind))
+
+
+CHUNKS, CONTEXTS = [3, 2, 1, 9, 0, 2], [200, 3, 70, 130, 7, 65]
+"""Rows and lengths of sequences with one split, none, and several."""
+
+
+@pytest.mark.parametrize(("programs", "window"), [(2, 0), (24, 0), (24, 1), (2, 100), (24, 100)])
+def test_chunks_over_several_splits(split, programs, window, monkeypatch, assert_close):
+    monkeypatch.setattr(plan, "CHUNK_PROGRAMS", programs)
+    cache = paged([torch.randn(2, n, 2, 64) for n in CONTEXTS], 16)
+    equal(torch.randn(sum(CHUNKS), 6, 64), cache, CHUNKS, CONTEXTS, assert_close, window=window)
+
+
+@pytest.mark.parametrize("window", [0, 100])
+def test_bits_of_a_chunk_are_the_same_however_its_splits_are_shared(split, window, monkeypatch):
+    cache, q = paged([torch.randn(2, n, 1, 64) for n in CONTEXTS], 16), torch.randn(sum(CHUNKS), 3, 64)
+    found = []
+    for programs, limit in [(1, 1 << 25), (12, 1 << 25), (24, 1 << 25), (24, 1)]:
+        monkeypatch.setattr(plan, "CHUNK_PROGRAMS", programs)
+        monkeypatch.setattr(plan, "SCRATCH_LIMIT", limit)
+        found.append(attend(triton.paged_attention, q, cache, CHUNKS, CONTEXTS, window=window))
+    rows = torch.arange(sum(CHUNKS)) != 5  # a decode
+    assert all(torch.equal(one[rows], found[0][rows]) for one in found)
+
+
+def test_an_fp8_chunk_over_several_splits(split, monkeypatch, assert_close):
+    monkeypatch.setattr(plan, "CHUNK_PROGRAMS", 24)
+    monkeypatch.setattr(plan, "JOINED", 128)
+    cache = paged([torch.randn(2, n, 2, 64) * 100 for n in CONTEXTS], 16)
+    keys, values = (x.to(torch.float8_e4m3fn) for x in cache[:2])
+    scales = {"k_scale": torch.tensor([0.01, 0.02]), "v_scale": torch.tensor([0.005, 0.01])}
+    q = torch.randn(sum(CHUNKS), 8, 64).bfloat16()
+    equal(q, cache._replace(keys=keys, values=values), CHUNKS, CONTEXTS, assert_close, **scales)
+
+
+@pytest.mark.parametrize(("rows", "shared"), [(2, True), (64, False)])
+def test_splits_are_shared_where_there_are_few_blocks(split, rows, shared, monkeypatch):
+    class Skipped:
+        def __getitem__(self, grid):
+            return lambda *arguments, **options: None
+
+    monkeypatch.setattr(plan, "CHUNK_PROGRAMS", 6)
+    monkeypatch.setattr(triton, "join_kernel", Skipped())
+    cache, q = paged([torch.randn(2, 100, 1, 64)], 16), torch.randn(rows, 1, 64)
+    assert attend(triton.paged_attention, q, cache, [rows], [100]).isnan().all() == shared
+
+
+def test_more_sequences_than_are_looked_at_together(assert_close):
+    rows, lengths = [2, 1] * 70, [3] * 140
+    cache = paged([torch.randn(2, 3, 1, 16) for _ in rows], 16)
+    equal(torch.randn(210, 1, 16), cache, rows, lengths, assert_close)
+
+
+@pytest.mark.parametrize(("chunk", "positions"), [(7, 2048), (50, 2048), (7, 32), (50, 32)])
+def test_bits_are_the_same_for_every_chunk(chunk, positions, monkeypatch):
+    monkeypatch.setattr(plan, "CHUNK_SPLIT", positions)
+    monkeypatch.setattr(plan, "CHUNK_PROGRAMS", 6)
     length = 100
     cache, q = paged([torch.randn(2, length, 1, 128)], 16), torch.randn(length, 2, 128)
     whole = attend(triton.paged_attention, q, cache, [length], [length])

@@ -20,3 +20,15 @@ def test_scratch_is_for_all_sequences_or_as_many_as_the_limit_allows():
     assert plan.at_once(64, 32, 128, 256) == 31
     assert plan.scratch_size(64, 32, 128, 1 << 17) == 31 * 32 * 256 * 130
     assert plan.at_once(64, 32, 128, 1 << 20) == 1
+
+
+def test_blocks_of_one_split_need_no_room():
+    assert plan.chunk_units(300, 8, 16640, 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("blocks", "splits", "units"),
+    [(1, 4, 4), (32, 4, 128), (300, 4, 300), (300, 64, 300), (100, 64, 252)],
+)
+def test_parts_are_kept_of_as_many_blocks_as_are_shared_and_the_limit_allows(blocks, splits, units):
+    assert plan.chunk_units(blocks, 8, 128 * 130, splits) == units
