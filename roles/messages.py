@@ -423,7 +423,7 @@ class Beams(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True):
-    """What the detokenizer needs to know; the scheduler passes it on unread."""
+    """What the detokenizer needs to know; of it the scheduler reads `patient` alone."""
 
     gateway: int
     stream: bool
@@ -445,6 +445,11 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     retain: float = 0.0
     key: int = 0
     """As in `Submit`."""
+
+    @property
+    def patient(self) -> bool:
+        """Nothing is shown, and no text is looked for, before the end: tokens may be told some at a time."""
+        return not self.stream and not self.stop
 
 
 class Request(msgspec.Struct, tag="request", frozen=True, array_like=True):

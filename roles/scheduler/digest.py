@@ -54,7 +54,8 @@ class Digest:
         if not len(tokens):
             return
         told = scores.of_tokens(logprobs, flight.sampling, slots, table.uid) if logprobs else []
-        self._requests.tell_tokens(table.uid[slots], tokens, table.append_tokens(slots, tokens), told)
+        indices, patient = table.append_tokens(slots, tokens), bool(table.patient[slots].all())
+        self._requests.tell_tokens(table.uid[slots], tokens, indices, told, patient)
         if self._requests.suspects:
             for slot in slots.tolist():
                 self._requests.clear(holders[slot], int(table.known[slot]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,11 @@ from stretto.roles.scheduler.table import Slots
 MAX_PROMPT_BYTES = 1 << 20
 """What one message may carry of prompts and their log-probabilities, one item more or less: well under a
 ring's largest record (4 MiB)."""
+
+
+PATIENCE = 16
+"""Steps whose tokens are told at once where nobody waits for them. To wake a detokenizer costs some tenths
+of a millisecond, most of it for what the weights have pushed out of the caches."""
 
 
 @dataclass(slots=True)
@@ -38,6 +44,8 @@ class Outbox:
     def __init__(self, detokenizers: int) -> None:
         self._detokenizers = detokenizers
         self._batches: list[_Batch] = []
+        self._urgent = False
+        """Somebody waits for something that is in the batches."""
 
     def open(self, message: m.Open) -> None:
         """Announce a request; after all that was said of one with its uid, which may come again."""
@@ -56,23 +64,33 @@ class Outbox:
         if batch.tokens is not None:
             batch = self._next()
         batch.hits.append((uid, cached))
+        self._urgent = True
 
     def tokens(
-        self, uids: Slots, ids: Ints, indices: Slots, logprobs: Sequence[m.TokenLogprobs] = ()
+        self,
+        uids: Slots,
+        ids: Ints,
+        indices: Slots,
+        logprobs: Sequence[m.TokenLogprobs] = (),
+        patient: bool = False,
     ) -> None:
-        """One token for each uid, with log-probabilities for some of them."""
+        """One token for each uid, with log-probabilities for some; patient: all are, see `m.Output`."""
         batch = self._last()
         if batch.tokens is not None:
             batch = self._next()
         batch.tokens, batch.logprobs = (uids, ids, indices), logprobs
+        self._urgent |= not patient
 
     def end(self, message: m.End) -> None:
         """The last word on a request."""
         self._last().ends.append(message)
+        self._urgent = True
 
     def take(self) -> list[tuple[int, m.Tokens]]:
-        """(detokenizer, message) pairs, to be sent in this order; the outbox is empty afterwards."""
-        batches, self._batches = self._batches, []
+        """(detokenizer, message) pairs, to be sent in this order; nothing while all of it can wait."""
+        if not self._urgent and len(self._batches) < PATIENCE:
+            return []
+        batches, self._batches, self._urgent = self._batches, [], False
         return [pair for batch in batches for pair in self._split(batch)]
 
     def _last(self) -> _Batch:
@@ -88,40 +106,47 @@ class Outbox:
         if batch.prompt_bytes and batch.prompt_bytes + size > MAX_PROMPT_BYTES:
             batch = self._next()
         batch.prompt_bytes += size
+        self._urgent = True
         return batch
+
+    def forget_tokens(self, detokenizer: int) -> None:
+        """Those that wait for a detokenizer that died; its successor does not know what they belong to."""
+        for batch in self._batches:
+            batch.tokens = _share_tokens(batch.tokens, lambda uid: uid % self._detokenizers != detokenizer)
 
     def _split(self, batch: _Batch) -> list[tuple[int, m.Tokens]]:
         if self._detokenizers == 1:
             return [(0, _message(batch))]
-        shares = ((index, self._share(batch, index)) for index in range(self._detokenizers))
+        shares = ((index, self._share_of(batch, index)) for index in range(self._detokenizers))
         return [(index, _message(share)) for index, share in shares if share is not None]
 
-    def _share(self, batch: _Batch, index: int) -> _Batch | None:
-        """What goes to one detokenizer, None when there is nothing."""
+    def _share_of(self, batch: _Batch, index: int) -> _Batch | None:
+        return _share(batch, lambda uid: uid % self._detokenizers == index)
 
-        def mine(uid: int) -> bool:
-            return uid % self._detokenizers == index
 
-        share = _Batch(
-            [opened for opened in batch.opens if mine(opened.uid)],
-            [part for part in batch.scores if mine(part.uid)],
-            0,
-            [hit for hit in batch.hits if mine(hit[0])],
-            self._share_tokens(batch.tokens, index),
-            [entry for entry in batch.logprobs if mine(entry.uid)],
-            [end for end in batch.ends if mine(end.uid)],
-        )
-        said = share.opens, share.scores, share.hits, share.ends
-        return share if share.tokens is not None or any(said) else None
+def _share(batch: _Batch, wanted: Callable[[Any], Any]) -> _Batch | None:
+    """What concerns the uids that are `wanted`, one or an array of them; None when there is nothing."""
+    share = _Batch(
+        [opened for opened in batch.opens if wanted(opened.uid)],
+        [part for part in batch.scores if wanted(part.uid)],
+        0,
+        [hit for hit in batch.hits if wanted(hit[0])],
+        _share_tokens(batch.tokens, wanted),
+        [entry for entry in batch.logprobs if wanted(entry.uid)],
+        [end for end in batch.ends if wanted(end.uid)],
+    )
+    said = share.opens, share.scores, share.hits, share.ends
+    return share if share.tokens is not None or any(said) else None
 
-    def _share_tokens(
-        self, tokens: tuple[Slots, Ints, Slots] | None, index: int
-    ) -> tuple[Slots, Ints, Slots] | None:
-        if tokens is None:
-            return None
-        uids, ids, indices = tokens
-        mine: npt.NDArray[np.bool_] = uids % self._detokenizers == index
-        return (uids[mine], ids[mine], indices[mine]) if mine.any() else None
+
+def _share_tokens(
+    tokens: tuple[Slots, Ints, Slots] | None, wanted: Callable[[Any], Any]
+) -> tuple[Slots, Ints, Slots] | None:
+    if tokens is None:
+        return None
+    uids, ids, indices = tokens
+    mine: npt.NDArray[np.bool_] = wanted(uids)
+    return (uids[mine], ids[mine], indices[mine]) if mine.any() else None
 
 
 def _tells(batch: _Batch, uid: int) -> bool:

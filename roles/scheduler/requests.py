@@ -162,14 +162,16 @@ class Requests:
 
     # What comes of them.
 
-    def tell_tokens(self, uids: Slots, ids: Ints, indices: Slots, told: list[m.TokenLogprobs]) -> None:
+    def tell_tokens(
+        self, uids: Slots, ids: Ints, indices: Slots, told: list[m.TokenLogprobs], patient: bool
+    ) -> None:
         """One new token for each uid: to the detokenizers, or to the beam search it belongs to."""
         if self.searches:
             told, outer = self.searches.answer(told), uids >= 0
             uids, ids, indices = uids[outer], ids[outer], indices[outer]
         if len(uids):
             self.counts.generated_tokens += len(uids)
-            self.outbox.tokens(uids, ids, indices, told)
+            self.outbox.tokens(uids, ids, indices, told, patient)
 
     def tell_prompt(self, part: m.PromptLogprobs) -> None:
         """Log-probabilities of a part of a prompt."""

@@ -57,6 +57,7 @@ class Revival:
     def detokenizer(self, index: int) -> None:
         """Tell its successor all that it knew; compute again what cannot be told again."""
         requests = self._requests
+        requests.outbox.forget_tokens(index)
         for search in list(requests.searches):
             self._tell_search(search, [uid for uid in search.choices if requests.reader(uid) == index])
         for uid, sequence in list(requests.live.items()):

@@ -39,6 +39,8 @@ class Table:
         self.live = np.zeros(slots, bool)
         """Tokens that come back for the slot are wanted."""
         self.decoding = np.zeros(slots, bool)
+        self.patient = np.zeros(slots, bool)
+        """See `messages.Output.patient`."""
         self.history = np.zeros((slots, limits.max_model_len), np.int32)
         """Token ids; the first `known` of a row mean something."""
         self.stops = np.full((slots, _STOPS), _NO_TOKEN, np.int32)
@@ -62,7 +64,7 @@ class Table:
         self.blocks[slot, : len(pages)] = pages
         self.count[slot] = len(pages) // self._groups
         self.left[slot] = 0
-        self.live[slot] = True
+        self.live[slot], self.patient[slot] = True, request.output.patient
         self._set_stops(slot, request.stop_ids)
 
     def vacate(self, slot: int) -> None:

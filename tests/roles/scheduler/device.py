@@ -402,6 +402,7 @@ class World:
         seed: int = 0,
         silent: tuple[int, ...] = (),
         sampling: m.Sampling | None = None,
+        stream: bool = True,
         **fields: Any,
     ) -> int:
         uid = len(self.streams) + 1
@@ -412,7 +413,7 @@ class World:
             max_tokens,
             stop_ids,
             m.Sampling(seed=seed) if sampling is None else sampling,
-            m.Output(0, True),
+            m.Output(0, stream),
             silent,
             **fields,
         )
@@ -537,6 +538,8 @@ class World:
         ids, indices = ints(message.ids), ints(message.indices)
         assert len(set(uids)) == len(uids) == len(ids) == len(indices)
         for uid, token, index in zip(uids, ids, indices, strict=True):
+            if self.streams[uid].silenced and self.streams[uid].request.output.patient:
+                continue  # told with others, after it was stopped: a detokenizer knows it no more
             stream = self._stream(uid, detokenizer)
             assert stream.opened
             assert stream.cached is not None

@@ -27,6 +27,7 @@ class Order(NamedTuple):
     patience: int | None
     """Ticks until its deadline."""
     salt: str
+    stream: bool
 
 
 SCORES = st.sampled_from([None, None, None, 0, 2])
@@ -47,6 +48,7 @@ ORDERS = st.builds(
     priority=st.sampled_from([0, 0, 0, -1, 1]),
     patience=st.sampled_from([None, None, None, 1, 3]),
     salt=st.sampled_from(["", "", "ours", "theirs"]),
+    stream=st.booleans(),
 )
 
 
@@ -161,6 +163,7 @@ class Machine(RuleBasedStateMachine):
             priority=order.priority,
             deadline=deadline,
             cache_salt=order.salt,
+            stream=order.stream,
             **fields,
         )
         refused = self.world.limits.refusal(len(prompt), order.max_tokens) is not None

@@ -192,3 +192,13 @@ def test_a_score_that_is_not_a_number_fails_the_request() -> None:
     world.collect()
     assert world.fault(uid).code == "nan_logits"
     assert world.core.pages == (64, 0, 0)
+
+
+def test_tokens_of_a_request_that_shows_nothing_before_its_end_come_with_its_end() -> None:
+    world = World()
+    uid = world.submit([1, 2, 3], max_tokens=9, stream=False)
+    while world.streams[uid].end is None:
+        assert len(world.streams[uid].tokens) <= 1  # the first comes with the news of the cache
+        world.turn()
+    assert world.output(uid) == world.expect(uid)
+    assert len(world.streams[uid].tokens) == 9

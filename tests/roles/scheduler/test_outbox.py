@@ -61,6 +61,40 @@ def test_a_second_step_needs_a_second_message() -> None:
     assert [message.ends for message in messages] == [[], [m.End(1, "stop")]]
 
 
+def test_tokens_that_nobody_waits_for_are_told_some_steps_at_a_time_or_with_what_somebody_waits_for() -> None:
+    box = Outbox(1)
+
+    def step(first: int, patient: bool = True) -> int:
+        box.tokens(np.array([1]), np.array([7], np.int32), np.array([first]), patient=patient)
+        return len(box.take())
+
+    every = [step(first) for first in range(2 * outbox.PATIENCE)]
+    assert every == ([0] * (outbox.PATIENCE - 1) + [outbox.PATIENCE]) * 2
+    assert [step(32), step(33, patient=False), step(34)] == [0, 2, 0]
+    box.end(m.End(1, "length"))
+    ((_, last),) = box.take()
+    assert (np.frombuffer(last.indices, np.int32).tolist(), last.ends) == ([34], [m.End(1, "length")])
+    for urgent in (opened(2), m.PromptLogprobs(2, 1, b"1111", b"2222")):
+        assert step(35) == 0
+        box.open(urgent) if isinstance(urgent, m.Open) else box.score(urgent)
+        assert box.take()
+    assert step(36) == 0
+    box.hit(2, 8)
+    assert len(box.take()) == 2
+
+
+def test_what_waits_for_a_detokenizer_that_died_is_told_to_the_others_alone() -> None:
+    box = Outbox(2)
+    for first in (0, 1):
+        uids = np.array([2, 3]) if first else np.array([2])
+        box.tokens(uids, np.full(len(uids), 7, np.int32), np.full(len(uids), first), patient=True)
+    box.forget_tokens(0)
+    box.hit(3, 1)
+    sent = box.take()
+    assert [index for index, _ in sent] == [1, 1]
+    assert np.frombuffer(sent[0][1].uids, np.int64).tolist() == [3]
+
+
 def test_each_detokenizer_gets_its_own_and_only_when_there_is_something() -> None:
     box = Outbox(3)
     box.open(opened(4))
