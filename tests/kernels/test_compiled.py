@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import triton
 
 from stretto.kernels import resources
 from stretto.kernels.generation import CAPABILITIES
@@ -12,13 +13,15 @@ SHARED = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}
 """Bytes a block may have: CUDA C++ programming guide, technical specifications per compute capability."""
 
 
-def test_what_every_kernel_takes_is_in_the_table():
-    """In a process of its own: this one interprets Triton."""
+def test_every_kernel_compiles_to_what_the_table_says():
+    """In a process of its own: this one interprets Triton. Another Triton than the table's only compiles."""
     cache = Path(__file__).parents[2] / ".cache" / "triton"
     command = [sys.executable, "-m", "stretto.kernels.compiled", "--check"]
     environment = {"TRITON_CACHE_DIR": str(cache)} | os.environ
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+    if resources.load()[0] != triton.__version__:
+        pytest.skip("all cases compile, but the table is of another version of Triton, and is not compared")
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
