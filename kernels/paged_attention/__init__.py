@@ -44,7 +44,7 @@ def paged_attention(
     divided by them.
 
     For GPUs: max_rows, a bound on the rows of any sequence, if the host knows one: 1 spares a launch.
-    scratch: float32, at least `gpu.scratch_size(...)` long, or None to allocate it in the call. The host
+    scratch, of decodes: float32, `gpu.scratch_size(...)` long, or None to allocate it in the call. The host
     reads no argument, so a call can be captured in a graph. It covers all lengths that block_tables has room
     for, and sequences of one row and no keys, whose rows of out stay as they were.
     """
