@@ -38,7 +38,7 @@ class Linear:
         self._rows: Callable[[Any, torch.Tensor], torch.Tensor] = reference.rows
         if packed and quantization != "none":
             self._weight = quantized.pack(weight, quantized.FORMATS[quantization], cpu.COLUMNS)
-            self._multiply, self._rows = integer.multiply, quantized.rows
+            self._multiply, self._rows = integer.multiply, integer.rows
         elif packed:
             self._weight = cpu.pack(weight)
             self._multiply, self._rows = cpu.multiply, cpu.rows
@@ -51,7 +51,9 @@ class Linear:
         if self._multiply is cpu.multiply:
             dtype = self._weight.dtype
             return {f"linear {str(dtype).removeprefix('torch.')}": cpu.product(dtype)}
-        return {f"linear int{self._weight.format.bits}": integer.product(self._weight.format)}
+        fmt = self._weight.format
+        name = f"int{fmt.bits}"
+        return {f"linear {name}": integer.product(fmt), f"rows of {name}": integer.gather(fmt)}
 
     def __call__(self, x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """x: [T, K], rows may be strided. Returns [T, N]: `out`, which must not overlap x, or a new one."""

@@ -36,11 +36,15 @@ from stretto.kernels.pool import (
     share,
     thread_count,
     thread_index,
+    threads_for,
     unpack,
 )
 
 ALONE = 2 * ROWS
 """Up to so many rows each thread rounds for itself; more are shared out, at the price of a barrier."""
+
+GRAIN = 1 << 13
+"""Numbers of rows under which one thread gathers them."""
 
 _Args = arguments("out x weight bias rounded rows depth width runs splits out_stride x_stride row_bytes")
 _F127 = np.float32(127)
@@ -128,6 +132,68 @@ def product(fmt: Format) -> Kernel:
             unit = claim(pointer)
 
     return kernel(_Args)(body)
+
+
+@intrinsic
+def _half(typing: Any, address: Any) -> Any:
+    """The float16 at an address, as float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        place = builder.inttoptr(values[0], ir.HalfType().as_pointer())
+        return builder.fpext(builder.load(place), llvm.F32)
+
+    return types.float32(types.int64), generate
+
+
+_RowsArgs = arguments("out blocks index rows depth inner block")
+
+
+@functools.cache
+def gather(fmt: Format) -> Kernel:
+    """The kernel of `rows` for one format. A unit of work is a row."""
+    bits, group = fmt.bits, fmt.group
+    head = block_bytes(COLUMNS, bits, group) - COLUMNS * group * bits // 8
+
+    def body(pointer: Any) -> None:
+        a = unpack(pointer)
+        out, index = floats(a.out), int32s(a.index)
+        row = claim(pointer)
+        while row < a.rows:
+            n = np.int64(index[row])
+            block, column = a.blocks + n // COLUMNS * a.inner * a.block, n % COLUMNS
+            for first in range(0, a.depth, group):
+                scale, words = _half(block + 2 * column), int32s(block + head)
+                minimum = _half(block + 2 * (COLUMNS + column)) if bits == 4 else np.float32(0)
+                for k in range(min(group, a.depth - first)):
+                    if bits == 8:
+                        step = words[k // 4 * COLUMNS + column] >> 8 * (k % 4) & 255
+                        value = scale * (np.float32(step) - np.float32(128))
+                    else:
+                        step = words[k // 8 * COLUMNS + column] >> 8 * (k % 4) + (k & 4) & 15
+                        value = scale * np.float32(step) + minimum
+                    out[row * a.depth + first + k] = value
+                block += a.block
+            row = claim(pointer)
+
+    return kernel(_RowsArgs)(body)
+
+
+def rows(packed: Packed, index: torch.Tensor) -> torch.Tensor:
+    """See `quantized.rows`."""
+    index = index.int().contiguous()
+    out = torch.empty(len(index), packed.depth)
+    inner, block = packed.blocks.shape[1:]
+    gather(packed.format)(
+        threads_for(out.numel(), GRAIN),
+        out.data_ptr(),
+        packed.blocks.data_ptr(),
+        index.data_ptr(),
+        len(index),
+        packed.depth,
+        inner,
+        block,
+    )
+    return out
 
 
 class _Buffers(threading.local):

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from stretto.kernels.linear import Linear, quantized
+from stretto.kernels.linear import Linear, integer, quantized
+from stretto.kernels.linear.cpu import COLUMNS
 from stretto.kernels.linear.quantized import FORMATS
 
 SHAPES = [(1, 1), (3, 63), (63, 3), (48, 64), (500, 65), (97, 500)]
@@ -77,3 +78,12 @@ def test_the_number_of_threads_changes_no_bit(form):
         assert torch.equal(layer(x[:5]), expected[1])
     finally:
         torch.set_num_threads(threads)
+
+
+@each_format
+def test_rows_have_the_bits_of_the_reference(form):
+    weight = torch.randn(100, 150).half()
+    packed = quantized.pack(weight, FORMATS[form], COLUMNS)
+    index = torch.tensor([0, 99, 47, 48, 5, 5], dtype=torch.int32)
+    assert torch.equal(integer.rows(packed, index), quantized.rows(packed, index))
+    assert integer.rows(packed, index[:0]).shape == (0, 150)
