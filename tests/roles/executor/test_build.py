@@ -39,8 +39,8 @@ def test_the_default_pool_holds_every_slot_at_full_length(make_tiny: Any) -> Non
 
 def test_quantized_layers_have_kernels_of_their_own(make_tiny: Any) -> None:
     _, lines = make(make_tiny(), quantization="int4")
-    kinds = [line.split(": ")[1] for line in lines[1:] if "linear" in line]
-    assert kinds == ["linear int4", "linear int8", "rows of int4", "rows of int8"]
+    kinds = [line.split(": ")[1] for line in lines[1:] if " int" in line]
+    assert sorted(kinds) == ["linear int4", "linear int8", "rows of int4", "rows of int8"]
 
 
 def test_what_is_not_computed_on_a_cpu_is_not_quantized() -> None:
