@@ -12,11 +12,10 @@ from typing import Any
 from llvmlite import ir
 
 from stretto.kernels import llvm
+from stretto.kernels.fp16 import HALVES, SHORTS
 from stretto.kernels.llvm import FLOATS, LANES, WORDS
 
 BYTES = ir.VectorType(ir.IntType(8), LANES)
-_SHORTS = ir.VectorType(ir.IntType(16), LANES)
-_HALVES = ir.VectorType(ir.HalfType(), LANES)
 
 LARGEST = 448.0
 _NAN = 0x7F
@@ -34,12 +33,12 @@ def widen(builder: Any, stored: Any) -> Any:
     A half has the same fields, with one more bit of exponent and a bias larger by 8, so it takes the bits as
     they are; what is denormal here is denormal there, and converted without loss.
     """
-    words = builder.zext(stored, _SHORTS)
-    size = builder.and_(words, llvm.constant(_SHORTS, _NAN))
-    sign = builder.shl(builder.and_(words, llvm.constant(_SHORTS, 0x80)), llvm.constant(_SHORTS, 8))
-    half = builder.bitcast(builder.or_(builder.shl(size, llvm.constant(_SHORTS, 7)), sign), _HALVES)
+    words = builder.zext(stored, SHORTS)
+    size = builder.and_(words, llvm.constant(SHORTS, _NAN))
+    sign = builder.shl(builder.and_(words, llvm.constant(SHORTS, 0x80)), llvm.constant(SHORTS, 8))
+    half = builder.bitcast(builder.or_(builder.shl(size, llvm.constant(SHORTS, 7)), sign), HALVES)
     number = builder.fmul(builder.fpext(half, FLOATS), llvm.constant(FLOATS, 256.0))
-    is_nan = builder.icmp_unsigned("==", size, llvm.constant(_SHORTS, _NAN))
+    is_nan = builder.icmp_unsigned("==", size, llvm.constant(SHORTS, _NAN))
     return builder.select(is_nan, llvm.constant(FLOATS, float("nan")), number)
 
 

@@ -35,7 +35,7 @@ def call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
 
 def prefetch(builder: Any, pointer: Any) -> None:
     """Ask for the cache line at `pointer`, which may be no address of ours; to be read, to be kept."""
-    hints = [I32(0), I32(3), I32(1)]
+    pointer, hints = builder.bitcast(pointer, ir.IntType(8).as_pointer()), [I32(0), I32(3), I32(1)]
     call(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, *hints])
 
 

@@ -27,7 +27,7 @@ import torch
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 _runtime = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
 _parallel = _runtime.GOMP_parallel
@@ -209,10 +209,21 @@ def floats(address: int) -> Any:
     return numba.carray(_pointer(address), (_UNBOUNDED,), np.float32)
 
 
-@numba.njit(forceinline=True)
-def fp8s(address: int) -> Any:
-    """The numbers in fp8 that start at `address`, as a uint8 array; see `simd.py`."""
-    return numba.carray(_pointer(address), (_UNBOUNDED,), np.uint8)
+def stored(address: int, size: int) -> Any:
+    """The array of numbers of `size` bytes, a constant, that starts at `address`: float32, or what `simd.py`
+    takes as smaller ones.
+    """
+    raise NotImplementedError("for kernels")
+
+
+@overload(stored, prefer_literal=True, jit_options={"forceinline": True})
+def _stored(address: Any, size: Any) -> Any:
+    dtype = {4: np.float32, 2: np.uint16, 1: np.uint8}[size.literal_value]
+
+    def array(address: Any, size: Any) -> Any:
+        return numba.carray(_pointer(address), (_UNBOUNDED,), dtype)
+
+    return array
 
 
 @numba.njit(forceinline=True)

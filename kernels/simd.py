@@ -5,14 +5,15 @@ reordered as the compiler likes. These vectors say the order outright: fast on A
 and the same bits on both, whatever code surrounds them.
 
 `load` and `store` take a flat contiguous float32 array and an element index, unaligned and unchecked. Those
-that say so take a uint8 array as well, which holds numbers in fp8; see `fp8.py`.
+that say so take smaller numbers as well: a uint16 array holds float16, a uint8 array fp8; see `fp16.py` and
+`fp8.py`.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -20,7 +21,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-from stretto.kernels import fp8, llvm
+from stretto.kernels import fp8, fp16, llvm
 from stretto.kernels.llvm import FLOATS, LANES, WORDS
 
 device = functools.partial(numba.njit, forceinline=True, error_model="numpy")
@@ -37,28 +38,48 @@ class _Lanes(types.Type):
 lanes = _Lanes()
 
 
-def _is_fp8(array_type: Any) -> bool:
-    return bool(array_type.dtype == types.uint8)
+class _Format(NamedTuple):
+    """How an array holds numbers."""
+
+    vector: Any
+    """Of sixteen of its elements."""
+    name: str
+    """That vector's, in the names of LLVM's intrinsics."""
+    widen: Callable[[Any, Any], Any]
+    narrow: Callable[[Any, Any], Any]
+    align: int
+    """Bytes of one."""
+
+
+def _as_is(builder: Any, vector: Any) -> Any:
+    return vector
+
+
+_FORMATS = {
+    types.float32: _Format(FLOATS, "v16f32", _as_is, _as_is, 4),
+    types.uint16: _Format(fp16.SHORTS, "v16i16", fp16.widen, fp16.narrow, 2),
+    types.uint8: _Format(fp8.BYTES, "v16i8", fp8.widen, fp8.narrow, 1),
+}
+
+
+def vector_type(array_type: Any) -> Any:
+    """What sixteen elements of such an array are to LLVM."""
+    return _FORMATS[array_type.dtype].vector
 
 
 def read(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
-    """array[index : index + 16] as float32, for use in other intrinsics; fp8 too."""
-    if _is_fp8(array_type):
-        pointer = llvm.place(context, builder, array_type, array, index, fp8.BYTES)
-        return fp8.widen(builder, builder.load(pointer, align=1))
-    return builder.load(llvm.place(context, builder, array_type, array, index), align=4)
+    """array[index : index + 16] as float32, for use in other intrinsics; float16 and fp8 too."""
+    held = _FORMATS[array_type.dtype]
+    pointer = llvm.place(context, builder, array_type, array, index, held.vector)
+    return held.widen(builder, builder.load(pointer, align=held.align))
 
 
 def read_first(context: Any, builder: Any, array_type: Any, array: Any, index: Any, count: Any) -> Any:
     """array[index : index + count] as float32, for use in other intrinsics; see `load_first`."""
-    mask = llvm.below(builder, count)
-    if _is_fp8(array_type):
-        pointer = llvm.place(context, builder, array_type, array, index, fp8.BYTES)
-        operands = [pointer, mask, llvm.constant(fp8.BYTES, 0)]
-        return fp8.widen(builder, llvm.call(builder, "llvm.masked.load.v16i8.p0", fp8.BYTES, operands))
-    pointer = llvm.place(context, builder, array_type, array, index)
-    operands = [pointer, mask, llvm.constant(FLOATS, 0.0)]
-    return llvm.call(builder, "llvm.masked.load.v16f32.p0", FLOATS, operands)
+    held, mask = _FORMATS[array_type.dtype], llvm.below(builder, count)
+    pointer = llvm.place(context, builder, array_type, array, index, held.vector)
+    operands = [pointer, mask, llvm.constant(held.vector, 0)]
+    return held.widen(builder, llvm.call(builder, f"llvm.masked.load.{held.name}.p0", held.vector, operands))
 
 
 @register_model(_Lanes)
@@ -107,7 +128,7 @@ def prefetch(typing: Any, array: Any, index: Any) -> Any:
 
 @intrinsic
 def load_first(typing: Any, array: Any, index: Any, count: Any) -> Any:
-    """array[index : index + count], zeros in the other lanes; nothing past them is read. fp8 too."""
+    """array[index : index + count], zeros in the other lanes; nothing past them is read. float16, fp8 too."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return read_first(context, builder, signature.args[0], *values)
@@ -117,14 +138,13 @@ def load_first(typing: Any, array: Any, index: Any, count: Any) -> Any:
 
 @intrinsic
 def store_first(typing: Any, array: Any, index: Any, vector: Any, count: Any) -> Any:
-    """array[index : index + count] = vector[:count]; in fp8 rounded and saturated."""
+    """array[index : index + count] = vector[:count]; in float16 and fp8 rounded and saturated."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        array_type, vector, mask = signature.args[0], values[2], llvm.below(builder, values[3])
-        kind, name = (fp8.BYTES, "v16i8") if _is_fp8(array_type) else (FLOATS, "v16f32")
-        pointer = llvm.place(context, builder, array_type, values[0], values[1], kind)
-        stored = fp8.narrow(builder, vector) if _is_fp8(array_type) else vector
-        llvm.call(builder, f"llvm.masked.store.{name}.p0", ir.VoidType(), [stored, pointer, mask])
+        held = _FORMATS[signature.args[0].dtype]
+        pointer = llvm.place(context, builder, signature.args[0], values[0], values[1], held.vector)
+        operands = [held.narrow(builder, values[2]), pointer, llvm.below(builder, values[3])]
+        llvm.call(builder, f"llvm.masked.store.{held.name}.p0", ir.VoidType(), operands)
         return context.get_dummy_value()
 
     return types.none(array, types.int64, lanes, types.int64), generate
@@ -132,7 +152,9 @@ def store_first(typing: Any, array: Any, index: Any, vector: Any, count: Any) ->
 
 @intrinsic
 def load_columns(typing: Any, array: Any, rows: Any, column: Any, out: Any, at: Any) -> Any:
-    """Turn a 16 x 16 block: out[at + 16 * j + t] = array[rows[t] + column + j] for j, t in 0..15. fp8 too."""
+    """Turn a 16 x 16 block: out[at + 16 * j + t] = array[rows[t] + column + j] for j, t in 0..15; the array
+    float16 or fp8 too.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         array_type, rows_type, _, out_type, _ = signature.args

@@ -73,23 +73,23 @@ def _widen(builder: Any, stored: Any, dtype: str) -> Any:
 
 
 def make_tile(most: int, panels: int, dtype: str) -> Callable[..., None]:
-    """tile(rows, x, start, stride, weights, depth, out, ahead): out = x @ weights for up to `most` rows.
+    """tile(rows, x, start, stride, weights, depth, out, ahead, pace): out = x @ weights, up to `most` rows.
 
     x: flat float32 array; row r starts at start + r * stride. weights: address of `dtype`
     [depth, panels * 16]. out: flat float32 array [rows, panels * 16]. ahead: address of what is worked on
-    next: the caches are asked for a line of it with every step, at the pace of the weights.
+    next: the caches are asked for a line of it with every step, `pace` bytes after the one before.
     """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        count, x, start, stride, address, depth, out, ahead = values
+        count, x, start, stride, address, depth, out, ahead, pace = values
         x_type, out_type = signature.args[1], signature.args[6]
         weights = builder.inttoptr(address, _STORED[dtype].as_pointer())
-        following = builder.inttoptr(ahead, weights.type)
+        following = builder.inttoptr(ahead, ir.IntType(8).as_pointer())
 
         def columns(k: Any) -> list[Any]:
             first = builder.mul(k, I64(panels))
             places = [builder.gep(weights, [builder.add(first, I64(panel))]) for panel in range(panels)]
-            llvm.prefetch(builder, builder.gep(following, [first]))
+            llvm.prefetch(builder, builder.gep(following, [builder.mul(k, pace)]))
             return [_widen(builder, builder.load(place, align=2), dtype) for place in places]
 
         def run(rows: int) -> None:
@@ -121,8 +121,9 @@ def make_tile(most: int, panels: int, dtype: str) -> Callable[..., None]:
         depth: Any,
         out: Any,
         ahead: Any,
+        pace: Any,
     ) -> Any:
         i64 = types.int64
-        return types.none(i64, x, i64, i64, i64, i64, out, i64), generate
+        return types.none(i64, x, i64, i64, i64, i64, out, i64, i64), generate
 
     return tile

@@ -14,18 +14,20 @@ from stretto.kernels.paged_attention.cpu import attention
 from stretto.kernels.pool import Kernel
 from stretto.kernels.program import program_kernel
 from stretto.kernels.rms_norm.cpu import rms_norm_kernel
-from stretto.kernels.rope_and_cache.cpu import rope_and_cache_fp8_kernel, rope_and_cache_kernel
+from stretto.kernels.rope_and_cache.cpu import rotation
 from stretto.kernels.sample.cpu import sample_kernel
 from stretto.kernels.silu_and_mul.cpu import silu_and_mul_kernel
 
 
-def network(head_dim: int, group: int, fp8: bool = False) -> dict[str, Kernel]:
-    """What a decoder calls beside its linear layers. group: query heads per KV head; fp8: the KV cache is."""
+def network(head_dim: int, group: int, kv_bytes: int = 4) -> dict[str, Kernel]:
+    """What a decoder calls beside its linear layers. group: query heads per KV head; kv_bytes: of a number in
+    the KV cache.
+    """
     return {
         "rms_norm": rms_norm_kernel,
-        "rope_and_cache": rope_and_cache_fp8_kernel if fp8 else rope_and_cache_kernel,
+        "rope_and_cache": rotation(kv_bytes),
         "silu_and_mul": silu_and_mul_kernel,
-        "paged_attention": attention(head_dim, group, fp8),
+        "paged_attention": attention(head_dim, group, kv_bytes),
         "program": program_kernel,
     }
 

@@ -72,20 +72,15 @@ def product(dtype: torch.dtype) -> Kernel:
             for group in range(*share(groups, unit // a.splits, a.runs)):
                 first = group * COLUMNS
                 columns, weights = min(COLUMNS, a.width - first), a.weight + first * a.depth * size
+                following = (weights + AHEAD, COLUMNS * size)
                 for row in range(first_tile * ROWS, min(last_tile * ROWS, a.rows), ROWS):
-                    rows = min(ROWS, a.rows - row)
+                    rows, at = min(ROWS, a.rows - row), row * a.x_stride
                     if kind == 0:
-                        _tile_float16(
-                            rows, x, row * a.x_stride, a.x_stride, weights, a.depth, scratch, weights + AHEAD
-                        )
+                        _tile_float16(rows, x, at, a.x_stride, weights, a.depth, scratch, *following)
                     elif kind == 1:
-                        _tile_bfloat16(
-                            rows, x, row * a.x_stride, a.x_stride, weights, a.depth, scratch, weights + AHEAD
-                        )
+                        _tile_bfloat16(rows, x, at, a.x_stride, weights, a.depth, scratch, *following)
                     else:
-                        _tile_float32(
-                            rows, x, row * a.x_stride, a.x_stride, weights, a.depth, scratch, weights + AHEAD
-                        )
+                        _tile_float32(rows, x, at, a.x_stride, weights, a.depth, scratch, *following)
                     for r in range(rows):
                         to = (row + r) * a.out_stride + first
                         deliver(out, to, scratch, r, biased, bias, first, columns)

@@ -41,7 +41,7 @@ def paged_attention(
 
     window: how many positions a row sees, its own the last of them, or 0 for all; pages before those of all
     rows are never read. k_scale, v_scale: float32 [Hk], or None; an fp8 (e4m3) cache holds keys and values
-    divided by them.
+    divided by them. Any other is of q's type; on the CPU float16 as well.
 
     For GPUs: max_rows, a bound on the rows of any sequence, if the host knows one: 1 spares a launch.
     scratch, of decodes: float32, `gpu.scratch_size(...)` long, or None to allocate it in the call. The host

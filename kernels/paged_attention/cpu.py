@@ -30,7 +30,7 @@ from stretto.kernels.paged_attention.tile import (
     blend_wide,
     dots,
 )
-from stretto.kernels.pool import Kernel, arguments, claim, floats, fp8s, int32s, kernel, unpack
+from stretto.kernels.pool import Kernel, arguments, claim, floats, int32s, kernel, stored, unpack
 
 TILE = simd.LANES
 """Tokens of a tile: one per lane."""
@@ -185,16 +185,18 @@ def _meet(
     many positions row 0 is past the tile's first; next_keys, next_values: addresses of what is met next.
     """
     width = -(-head_dim // TILE) * TILE
-    dots(count, s.queries, (place + query) * width, width, s.keys.ctypes.data, head_dim, s.scores, next_keys)
+    pace = TILE * cache.itemsize
+    at = (place + query) * width
+    dots(count, s.queries, at, width, s.keys.ctypes.data, head_dim, s.scores, next_keys, pace)
     for i in range(count):
         seen = ahead + (query + i) // group + 1
         _soften(s, i, place + query + i, max(0, seen - window), min(TILE, seen))
     wide = head_dim - head_dim % WIDE if count <= FEW else 0
     for column in range(0, wide, WIDE):
-        at, to, next_line = (place + query) * width + column, base + column, next_values + column * LINE
+        at, to, next_line = (place + query) * width + column, base + column, next_values + column * pace
         blend_wide(count, s.acc, at, width, s.decays, s.scores, tokens, cache, s.offsets, to, WIDE, next_line)
     for column in range(wide, head_dim, TILE):
-        at, to, next_line = (place + query) * width + column, base + column, next_values + column * LINE
+        at, to, next_line = (place + query) * width + column, base + column, next_values + column * pace
         columns = min(TILE, head_dim - column)
         blend(count, s.acc, at, width, s.decays, s.scores, tokens, cache, s.offsets, to, columns, next_line)
 
@@ -227,7 +229,7 @@ def _walk(
     pages, table = int32s(a.block_tables), sequence * a.max_pages
     stride, size = a.kv_heads * head_dim, TILE * head_dim
     base, item = head * head_dim, k_cache.itemsize
-    streamed = item == 4 and heads == a.kv_heads and a.page_size % TILE == 0
+    streamed = heads == a.kv_heads and a.page_size % TILE == 0
     end, begin = position + queries // group, max(0, position - a.window + 1)
     start = begin // TILE * TILE
     _locate(s.following, pages, table, start, begin - start, min(TILE, end - start), a.page_size, stride)
@@ -253,19 +255,18 @@ def _walk(
 
 
 @functools.cache
-def attention(head_dim: int, group: int, fp8: bool = False) -> Kernel:
-    """The kernel for one head size and number of query heads per KV head, both compile-time constants; fp8:
-    for a cache in that type, with scales.
+def attention(head_dim: int, group: int, size: int = 4) -> Kernel:
+    """The kernel for one head size and number of query heads per KV head, both compile-time constants.
+
+    size: bytes of a number in the cache, which is float32, float16, or fp8 with scales.
     """
+    fp8 = size == 1
     width = -(-head_dim // TILE) * TILE
 
     def body(pointer: Any) -> None:
         a = unpack(pointer)
         out, q = floats(a.out), floats(a.q)
-        if fp8:
-            k_cache, v_cache = fp8s(a.k_cache), fp8s(a.v_cache)
-        else:
-            k_cache, v_cache = floats(a.k_cache), floats(a.v_cache)
+        k_cache, v_cache = stored(a.k_cache, size), stored(a.v_cache, size)
         starts, lengths = int32s(a.query_starts), int32s(a.kv_lengths)
         scale = np.float32(a.scale)
         s = _scratch(max(ROWS, a.kv_heads) * group, width)
@@ -309,13 +310,14 @@ def fits(
     v_scale: torch.Tensor | None = None,
 ) -> bool:
     """Whether this kernel handles these tensors: float32 on the CPU, a token's heads side by side; the cache
-    in float32, or in fp8 with scales.
+    in float32 or float16, or in fp8 with scales.
     """
-    stored = torch.float32 if k_scale is None else torch.float8_e4m3fn
+    known = (torch.float32, torch.float16) if k_scale is None else (torch.float8_e4m3fn,)
     return (
         q.is_cpu
         and out.dtype is q.dtype is torch.float32
-        and k_cache.dtype is v_cache.dtype is stored
+        and k_cache.dtype is v_cache.dtype
+        and k_cache.dtype in known
         and (k_scale is None) == (v_scale is None)
         and all(x.stride(1) == x.shape[2] and x.stride(2) == 1 for x in (out, q))
         and k_cache.is_contiguous()
@@ -340,7 +342,7 @@ def paged_attention(
     """See `stretto.kernels.paged_attention.paged_attention`."""
     _, q_heads, head_dim = q.shape
     _, page_size, kv_heads, _ = k_cache.shape
-    attention(head_dim, q_heads // kv_heads, k_scale is not None)(
+    attention(head_dim, q_heads // kv_heads, k_cache.itemsize)(
         torch.get_num_threads(),
         out.data_ptr(),
         q.data_ptr(),

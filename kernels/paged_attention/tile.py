@@ -10,8 +10,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from stretto.kernels import llvm
-from stretto.kernels.llvm import FLOATS, I64, LANES
-from stretto.kernels.simd import read, read_first
+from stretto.kernels.llvm import I64, LANES
+from stretto.kernels.simd import read, read_first, vector_type
 from stretto.kernels.tile import accumulate, for_each_count, make_tile, multiply_add
 
 _features = llvmlite.binding.get_host_cpu_features()
@@ -35,8 +35,8 @@ def make_blend(most: int, panels: int) -> Any:
     acc = acc * decays + weights @ values for up to `most` queries and `panels` * 16 columns, tokens in order.
     acc: flat, query r's columns at acc[at + r * stride :]. decays: [queries, 16], each query's number in all
     lanes. weights: [queries, 16 tokens]. values: token t's columns at values[offsets[t] + base :], of which
-    `columns` are read, all of them unless `panels` is 1; fp8 too. ahead: address of what is worked on next,
-    of which the caches are asked for a line with every vector of values.
+    `columns` are read, all of them unless `panels` is 1; float16 and fp8 too. ahead: address of what is
+    worked on next, of which the caches are asked for as many bytes as the values have, line by line.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -44,7 +44,7 @@ def make_blend(most: int, panels: int) -> Any:
         _, acc_type, _, _, decays_type, weights_type, _, values_type, offsets_type, _, _, _ = signature.args
         weights = context.make_array(weights_type)(context, builder, weights).data
         offsets = context.make_array(offsets_type)(context, builder, offsets).data
-        following = builder.inttoptr(ahead, FLOATS.as_pointer())
+        following = builder.inttoptr(ahead, vector_type(values_type).as_pointer())
 
         def part(token: Any) -> list[Any]:
             first = builder.add(builder.load(builder.gep(offsets, [token])), base)

@@ -32,8 +32,9 @@ def rope_and_cache(
     + D/2 (the layout of GPT-NeoX and Hugging Face). positions: int32 [T]. slots: int64 [T], page *
     page_size + offset. k_cache, v_cache: [pages, page_size, Hk, D]. Two tokens must not share a slot.
 
-    k_scale, v_scale: float32 [Hk], or None; with them the caches are fp8 (e4m3) and hold x / scale, saturated
-    at the type's 448. Off the CPU a negative slot writes nothing, for rows that only pad a captured graph.
+    The caches are of the type of k and v; on the CPU float16 as well, saturated. k_scale, v_scale: float32
+    [Hk], or None; with them the caches are fp8 (e4m3) and hold x / scale, saturated at the type's 448. Off
+    the CPU a negative slot writes nothing, for rows that only pad a captured graph.
     """
     if q.is_cpu and cpu.fits(q, k, v, k_cache, v_cache, k_scale, v_scale):
         cpu.rope_and_cache(q, k, v, cos_sin, positions, slots, k_cache, v_cache, k_scale, v_scale)

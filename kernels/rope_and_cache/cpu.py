@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,14 @@ import torch
 
 from stretto.kernels import simd
 from stretto.kernels.pool import (
+    Kernel,
     arguments,
     floats,
-    fp8s,
     int32s,
     int64s,
     kernel,
     share,
+    stored,
     thread_count,
     thread_index,
     threads_for,
@@ -63,44 +65,31 @@ def _rotate_queries(a: Any, token: int, q: Any, angles: Any, angle: int) -> None
         _rotate(q, start, q, start, angles, angle, a.head_dim // 2, None)
 
 
-@kernel(_Args)
-def rope_and_cache_kernel(pointer: Any) -> None:
-    a = unpack(pointer)
-    q, k, v = floats(a.q), floats(a.k), floats(a.v)
-    k_cache, v_cache = floats(a.k_cache), floats(a.v_cache)
-    angles, width = floats(a.cos_sin), a.head_dim
-    positions, slots = int32s(a.positions), int64s(a.slots)
-    begin, end = share(a.tokens, np.int64(thread_index()), np.int64(thread_count()))
-    for token in range(begin, end):
-        if slots[token] < 0:
-            continue
-        angle = np.int64(positions[token]) * width
-        _rotate_queries(a, token, q, angles, angle)
-        to = slots[token] * a.kv_heads * width
-        for head in range(a.kv_heads):
-            start = token * a.k_stride + head * width
-            _rotate(k_cache, to + head * width, k, start, angles, angle, width // 2, None)
-        _copy(v_cache, to, v, token * a.v_stride, a.kv_heads * width, None)
+@functools.cache
+def rotation(size: int = 4) -> Kernel:
+    """The kernel for a cache whose numbers have `size` bytes: float32, float16, or fp8 with scales."""
+    fp8 = size == 1
 
+    def body(pointer: Any) -> None:
+        a = unpack(pointer)
+        q, k, v = floats(a.q), floats(a.k), floats(a.v)
+        k_cache, v_cache = stored(a.k_cache, size), stored(a.v_cache, size)
+        angles, width = floats(a.cos_sin), a.head_dim
+        positions, slots = int32s(a.positions), int64s(a.slots)
+        begin, end = share(a.tokens, np.int64(thread_index()), np.int64(thread_count()))
+        for token in range(begin, end):
+            if slots[token] < 0:
+                continue
+            angle = np.int64(positions[token]) * width
+            _rotate_queries(a, token, q, angles, angle)
+            for head in range(a.kv_heads):
+                k_unit = floats(a.k_scale)[head] if fp8 else None
+                v_unit = floats(a.v_scale)[head] if fp8 else None
+                to, at = (slots[token] * a.kv_heads + head) * width, head * width
+                _rotate(k_cache, to, k, token * a.k_stride + at, angles, angle, width // 2, k_unit)
+                _copy(v_cache, to, v, token * a.v_stride + at, width, v_unit)
 
-@kernel(_Args)
-def rope_and_cache_fp8_kernel(pointer: Any) -> None:
-    a = unpack(pointer)
-    q, k, v = floats(a.q), floats(a.k), floats(a.v)
-    k_cache, v_cache = fp8s(a.k_cache), fp8s(a.v_cache)
-    k_scale, v_scale = floats(a.k_scale), floats(a.v_scale)
-    angles, width = floats(a.cos_sin), a.head_dim
-    positions, slots = int32s(a.positions), int64s(a.slots)
-    begin, end = share(a.tokens, np.int64(thread_index()), np.int64(thread_count()))
-    for token in range(begin, end):
-        if slots[token] < 0:
-            continue
-        angle = np.int64(positions[token]) * width
-        _rotate_queries(a, token, q, angles, angle)
-        for head in range(a.kv_heads):
-            to, at = (slots[token] * a.kv_heads + head) * width, head * width
-            _rotate(k_cache, to, k, token * a.k_stride + at, angles, angle, width // 2, k_scale[head])
-            _copy(v_cache, to, v, token * a.v_stride + at, width, v_scale[head])
+    return kernel(_Args)(body)
 
 
 def fits(
@@ -113,13 +102,14 @@ def fits(
     v_scale: torch.Tensor | None = None,
 ) -> bool:
     """Whether this kernel handles these tensors: float32 on the CPU, a token's heads side by side; the caches
-    in float32, or in fp8 with scales.
+    in float32 or float16, or in fp8 with scales.
     """
-    stored = torch.float32 if k_scale is None else torch.float8_e4m3fn
+    known = (torch.float32, torch.float16) if k_scale is None else (torch.float8_e4m3fn,)
     return (
         q.is_cpu
         and q.dtype is k.dtype is v.dtype is torch.float32
-        and k_cache.dtype is v_cache.dtype is stored
+        and k_cache.dtype is v_cache.dtype
+        and k_cache.dtype in known
         and (k_scale is None) == (v_scale is None)
         and all(x.stride(1) == x.shape[2] and x.stride(2) == 1 for x in (q, k, v))
         and k_cache.is_contiguous()
@@ -141,8 +131,7 @@ def rope_and_cache(
 ) -> None:
     """See `stretto.kernels.rope_and_cache.rope_and_cache`."""
     tokens, q_heads, head_dim = q.shape
-    run = rope_and_cache_kernel if k_scale is None else rope_and_cache_fp8_kernel
-    run(
+    rotation(k_cache.itemsize)(
         threads_for(tokens * (q_heads + 2 * k.shape[1]) * head_dim, GRAIN),
         q.data_ptr(),
         k.data_ptr(),

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import torch
 
-FP8_MAX = 448.0
-"""The largest number of torch.float8_e4m3fn."""
-
 
 def rotate(x: torch.Tensor, cos_sin: torch.Tensor) -> torch.Tensor:
     """Rotate the halves of x [T, heads, D] by the angles of cos_sin [T, D]: cosines, then sines."""
@@ -30,12 +27,19 @@ def rope_and_cache(
     """See `stretto.kernels.rope_and_cache.rope_and_cache`."""
     angles = cos_sin[positions.long()]
     q.copy_(rotate(q, angles))
-    _write(k_cache, slots, rotate(k, angles), k_scale)
-    _write(v_cache, slots, v, v_scale)
+    narrower = k_cache.dtype is not k.dtype
+    _write(k_cache, slots, rotate(k, angles), k_scale, narrower)
+    _write(v_cache, slots, v, v_scale, narrower)
 
 
-def _write(cache: torch.Tensor, slots: torch.Tensor, x: torch.Tensor, scale: torch.Tensor | None) -> None:
+def _write(
+    cache: torch.Tensor, slots: torch.Tensor, x: torch.Tensor, scale: torch.Tensor | None, narrower: bool
+) -> None:
+    """narrower: whether the cache's type is not the activations', so that they may be too large for it."""
     if scale is not None:
-        x = (x.float() / scale[:, None]).clamp(-FP8_MAX, FP8_MAX)
+        x = x.float() / scale[:, None]
+    if narrower:
+        most = torch.finfo(cache.dtype).max
+        x = x.clamp(-most, most)
     used = slots >= 0
     cache.flatten(0, 1)[slots[used]] = x[used].to(cache.dtype)

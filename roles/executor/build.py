@@ -111,9 +111,8 @@ def _compile_kernels(config: ModelConfig, loader: Loader, progress: Callable[[st
     from stretto.kernels import warm  # a GPU does without the compiler that this imports
 
     group = config.num_heads // config.num_kv_heads
-    fp8 = loader.kv_dtype.itemsize == 1
-    network = warm.network(config.head_dim, group, fp8) | loader.kernels if loader.kernels else {}
-    warm.compile_all(network | warm.sampler(), progress)
+    network = warm.network(config.head_dim, group, loader.kv_dtype.itemsize) if loader.kernels else {}
+    warm.compile_all(network | loader.kernels | warm.sampler(), progress)
 
 
 def make_device(name: str, alarm: Callable[[], None]) -> Device:

@@ -18,6 +18,8 @@ def test_progress_names_every_kernel_in_turn():
     assert told[0].startswith("compiling kernels 1/8")
 
 
-def test_a_network_over_an_fp8_cache_has_kernels_of_its_own():
-    whole, fp8 = warm.network(64, 3), warm.network(64, 3, fp8=True)
-    assert {name for name in whole if whole[name] is not fp8[name]} == {"rope_and_cache", "paged_attention"}
+def test_a_network_over_a_cache_of_smaller_numbers_has_kernels_of_its_own():
+    whole, *others = (warm.network(64, 3, kv_bytes) for kv_bytes in (4, 2, 1))
+    for other in others:
+        different = {name for name in whole if whole[name] is not other[name]}
+        assert different == {"rope_and_cache", "paged_attention"}

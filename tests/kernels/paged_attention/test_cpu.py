@@ -140,3 +140,31 @@ def test_bits_of_an_fp8_cache_are_the_same_for_every_chunk_and_page_size(chunk, 
     for begin in range(0, length, chunk):
         end = min(begin + chunk, length)
         assert torch.equal(attend(q[begin:end], cache, [end - begin], [end], **scales(3)), whole[begin:end])
+
+
+def float16(cache):
+    return cache._replace(keys=cache.keys.half(), values=cache.values.half())
+
+
+@pytest.mark.parametrize("window", [0, 21])
+@pytest.mark.parametrize("page_size", [3, 16])
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(9, 3, 64), (4, 4, 80), (2, 1, 6)])
+def test_a_float16_cache_has_the_bits_of_its_numbers_in_float32(heads, kv_heads, dim, page_size, window):
+    rows, lengths = [1, 63, 3, 1, 17], [1, 63, 500, 200, 33]
+    cache = float16(paged([torch.randn(2, n, kv_heads, dim) for n in lengths], page_size))
+    q = torch.randn(sum(rows), heads, dim)
+    assert cpu.fits(q, q, *cache[:2])
+    wide = cache._replace(keys=cache.keys.float(), values=cache.values.float())
+    expected = attend(q, wide, rows, lengths, window=window)
+    assert torch.equal(attend(q, cache, rows, lengths, window=window), expected)
+
+
+def test_bits_of_decodes_are_the_same_alone_and_where_their_heads_are_read_together():
+    """Each kind of cache: from some sequences on, a decode's heads ask for its next tile in one stream."""
+    lengths = [33 + 5 * n for n in range(cpu.ENOUGH * torch.get_num_threads() + 1)]
+    contents, q = [torch.randn(2, n, 3, 64) for n in lengths], torch.randn(len(lengths), 9, 64)
+    for kind, options in ((lambda cache: cache, {}), (float16, {}), (fp8, scales(3))):
+        together = attend(q, kind(paged(contents, 16)), [1] * len(lengths), lengths, **options)
+        for n, (content, length) in enumerate(zip(contents, lengths, strict=True)):
+            alone = attend(q[n : n + 1], kind(paged([content], 16)), [1], [length], **options)
+            assert torch.equal(alone[0], together[n])

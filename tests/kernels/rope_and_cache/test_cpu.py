@@ -44,6 +44,22 @@ def test_an_fp8_cache_holds_the_references_quotients_bit_for_bit(tokens, dim):
         assert torch.equal(cache.view(torch.uint8), wanted.view(torch.uint8))
 
 
+@pytest.mark.parametrize("dim", [6, 64, 80])
+@pytest.mark.parametrize("tokens", [1, 63])
+def test_a_float16_cache_holds_the_references_numbers_bit_for_bit(tokens, dim):
+    *args, keys, values = inputs(tokens, 4, 2, dim, 3)
+    args[2][0, 0, :4] = torch.tensor([1e9, -1e9, 65520.0, 1e-7])
+    args += [keys.half(), values.half()]
+    expected = [arg.clone() for arg in args]
+    assert cpu.fits(*args[:3], *args[6:])
+    rope_and_cache(*args)
+    reference.rope_and_cache(*expected)
+    assert torch.equal(args[0], expected[0])
+    for cache, wanted in zip(args[6:], expected[6:], strict=True):
+        torch.testing.assert_close(cache, wanted, rtol=0, atol=0, equal_nan=True)
+    assert args[7].flatten(0, 1)[args[5][0], 0, :3].tolist() == [65504.0, -65504.0, 65504.0]
+
+
 def test_many_tokens_take_the_threaded_path_and_keep_their_bits():
     args = inputs(500, 9, 3, 64, 16)
     expected = [arg.clone() for arg in args]
