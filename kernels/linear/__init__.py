@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Linear"]
 
-cpu, integer, quantized = (Late(f"stretto.kernels.linear.{name}") for name in ("cpu", "integer", "quantized"))
+cpu, integer, quantized, rounding = (
+    Late(f"stretto.kernels.linear.{name}") for name in ("cpu", "integer", "quantized", "rounding")
+)
 
 
 class Linear:
@@ -37,7 +39,7 @@ class Linear:
         self._multiply: Callable[..., None] = reference.multiply
         self._rows: Callable[[Any, torch.Tensor], torch.Tensor] = reference.rows
         if packed and quantization != "none":
-            self._weight = quantized.pack(weight, quantized.FORMATS[quantization], cpu.COLUMNS)
+            self._weight = rounding.pack(weight, quantized.FORMATS[quantization])
             self._multiply, self._rows = integer.multiply, integer.rows
         elif packed:
             self._weight = cpu.pack(weight)

@@ -24,7 +24,7 @@ from numba.extending import intrinsic
 from stretto.kernels import llvm, simd
 from stretto.kernels.dot import block_bytes, make_dot
 from stretto.kernels.linear.cpu import AHEAD, COLUMNS, PANELS, ROWS, deliver
-from stretto.kernels.linear.quantized import Format, Packed
+from stretto.kernels.linear.quantized import FORMATS, Format, Packed
 from stretto.kernels.pool import (
     Kernel,
     arguments,
@@ -47,6 +47,9 @@ GRAIN = 1 << 13
 """Numbers of rows under which one thread gathers them."""
 
 _Args = arguments("out x weight bias rounded rows depth width runs splits out_stride x_stride row_bytes")
+_FORMAT8, _FORMAT4 = FORMATS["int8"], FORMATS["int4"]
+_dot8 = make_dot(ROWS, PANELS, _FORMAT8.bits, _FORMAT8.group, AHEAD)
+_dot4 = make_dot(ROWS, PANELS, _FORMAT4.bits, _FORMAT4.group, AHEAD)
 _F127 = np.float32(127)
 _ZERO, _INF = np.float32(0), np.float32(np.inf)
 
@@ -96,9 +99,11 @@ def _round_row(x: Any, start: int, depth: int, row: int, group: int) -> None:
 
 @functools.cache
 def product(fmt: Format) -> Kernel:
-    """The kernel for one format. A unit of work is a run of column groups by a run of rows."""
-    dot = make_dot(ROWS, PANELS, fmt.bits, fmt.group, AHEAD)
-    group, block = fmt.group, block_bytes(COLUMNS, fmt.bits, fmt.group)
+    """The kernel for one format. A unit of work is a run of column groups by a run of rows.
+
+    The dots are globals, for numba finds no kernel again that has such a thing in its closure.
+    """
+    bits, group, block = fmt.bits, fmt.group, block_bytes(COLUMNS, fmt.bits, fmt.group)
 
     def body(pointer: Any) -> None:
         a = unpack(pointer)
@@ -125,7 +130,11 @@ def product(fmt: Format) -> Kernel:
                 columns, weights = min(COLUMNS, a.width - first), a.weight + g * inner * block
                 for row in range(first_tile * ROWS, min(last_tile * ROWS, a.rows), ROWS):
                     rows = min(ROWS, a.rows - row)
-                    dot(rows, rounded + row * a.row_bytes, a.row_bytes, weights, inner, scratch)
+                    x_row = rounded + row * a.row_bytes
+                    if bits == 8:
+                        _dot8(rows, x_row, a.row_bytes, weights, inner, scratch)
+                    else:
+                        _dot4(rows, x_row, a.row_bytes, weights, inner, scratch)
                     for r in range(rows):
                         to = (row + r) * a.out_stride + first
                         deliver(out, to, scratch, r, biased, bias, first, columns)

@@ -66,14 +66,14 @@ def pack(weight: torch.Tensor, fmt: Format, columns: int) -> Packed:
     width, depth = weight.shape
     groups, wide = -(-depth // fmt.group), -(-width // columns)
     blocks = torch.empty(wide, groups, block_bytes(columns, fmt.bits, fmt.group), dtype=torch.uint8)
-    some = max(1, _AT_ONCE // columns)
+    some = max(1, AT_ONCE // columns)
     for first in range(0, wide, some):
         part = weight[first * columns : (first + some) * columns].float()
         _pack_part(blocks[first : first + some], part, fmt, columns)
     return Packed(blocks, fmt, width, depth, columns)
 
 
-_AT_ONCE = 4096
+AT_ONCE = 4096
 """Outputs quantized at a time, so that the float32 copies stay small."""
 
 
