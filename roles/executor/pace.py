@@ -10,8 +10,9 @@ import numpy as np
 
 from stretto.roles import messages as m
 
-SIZES = (256, 256, 2048, 2048)
-"""Tokens of the prompts that are tried, each twice: the first run of a shape may compile for it."""
+LEAST, MOST, TRIES = 256, 2048, 4
+"""Tokens of the prompts that are tried. A fast device is tried with the longest more than once: the first run of
+a shape may compile for it."""
 ENOUGH_SECONDS = 0.1
 """A step of this length is measured well enough, and long enough for whoever waits for the server."""
 
@@ -34,12 +35,13 @@ async def prefill_rate(
     """Tokens per second, the best of a few steps; `room` is the longest prompt that there is room for, the
     layout as in `prompt_plan`.
     """
-    best = 0.0
-    for size in SIZES:
-        tokens = min(size, room)
+    best, tokens = 0.0, min(LEAST, room)
+    for _ in range(TRIES):
         clock = (await compute(prompt_plan(tokens, page_size, *layout))).clock
         seconds = max(clock.ended - clock.started, 1e-9)
         best = max(best, tokens / seconds)
         if seconds > ENOUGH_SECONDS:
             break
+        wanted = int(1.25 * tokens * ENOUGH_SECONDS / seconds)
+        tokens = min(max(tokens, wanted), MOST, room)
     return best

@@ -30,7 +30,12 @@ def test_a_slow_device_is_measured_once() -> None:
 
 def test_a_fast_device_is_measured_where_it_is_busy() -> None:
     rate, sizes = measure(1e-6, fixed=1e-3)
-    assert (round(rate), sizes) == (round(2048 / 3.048e-3), [256, 256, 2048, 2048])
+    assert (round(rate), sizes) == (round(2048 / 3.048e-3), [256, 2048, 2048, 2048])
+
+
+def test_a_device_of_middling_speed_is_not_asked_for_more_than_enough() -> None:
+    rate, sizes = measure(1 / 3200)
+    assert (round(rate), sizes) == (3200, [256, 400])
 
 
 def test_no_prompt_is_longer_than_there_is_room_for() -> None:
