@@ -11,8 +11,8 @@ import numpy as np
 from stretto.roles import messages as m
 
 LEAST, MOST, TRIES = 256, 2048, 4
-"""Tokens of the prompts that are tried. A fast device is tried with the longest more than once: the first run of
-a shape may compile for it."""
+"""Tokens of the prompts that are tried. A fast device computes the longest more than once: the first run
+of a shape may compile for it."""
 ENOUGH_SECONDS = 0.1
 """A step of this length is measured well enough, and long enough for whoever waits for the server."""
 
@@ -42,6 +42,6 @@ async def prefill_rate(
         best = max(best, tokens / seconds)
         if seconds > ENOUGH_SECONDS:
             break
-        wanted = int(1.25 * tokens * ENOUGH_SECONDS / seconds)
+        wanted = round(1.25 * tokens * ENOUGH_SECONDS / seconds)
         tokens = min(max(tokens, wanted), MOST, room)
     return best
