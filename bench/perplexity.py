@@ -40,8 +40,13 @@ from stretto.roles.executor.models.loader import Loader  # noqa: E402
 from stretto.roles.executor.weights.model_config import load_model_config  # noqa: E402
 from stretto.roles.executor.weights.safetensors_dir import Weights  # noqa: E402
 
-FP8_KV = "none, fp8 KV"
-PRECISIONS: tuple[str, ...] = (*get_args(get_type_hints(Config)["quantization"]), FP8_KV)
+SMALL_KV = {
+    "none, float16 KV": ("none", torch.float16),
+    "int8, float16 KV": ("int8", torch.float16),
+    "none, fp8 KV": ("none", torch.float8_e4m3fn),
+}
+"""Weights and KV cache of the rows whose cache is not float32."""
+PRECISIONS: tuple[str, ...] = (*get_args(get_type_hints(Config)["quantization"]), *SMALL_KV)
 DOCUMENTS = ("README.md", "ARCHITECTURE.md")
 CPU = torch.device("cpu")
 
@@ -114,7 +119,7 @@ def measure(directory: str, pieces: Sequence[Sequence[int]]) -> list[Row]:
 
 def load(directory: str, precision: str, longest: int) -> Model:
     """The model at a precision, as the executor has it."""
-    weights, kv_dtype = ("none", torch.float8_e4m3fn) if precision == FP8_KV else (precision, None)
+    weights, kv_dtype = SMALL_KV.get(precision, (precision, None))
     loader = Loader(Weights(directory), CPU, torch.float32, weights, kv_dtype)
     return build_model(load_model_config(directory), loader, longest)
 

@@ -138,7 +138,8 @@ def _loader(config: Config, model_config: ModelConfig, device: Device) -> Loader
         _refuse_quantization(config)
     place = device.torch_device
     attention = build_attention(config, model_config, place, dtype) or paged_attention
-    kv_dtype = pool_dtype(config.kv_cache_dtype, dtype, has_fp8(place))
+    on_cpu, quantized = place.type == "cpu", config.quantization != "none"
+    kv_dtype = pool_dtype(config.kv_cache_dtype, dtype, has_fp8(place), on_cpu, quantized)
     return Loader(Weights(config.model_dir), place, dtype, config.quantization, kv_dtype, attention)
 
 

@@ -57,12 +57,24 @@ class PageShape:
             raise ConfigError(f"no room for a KV pool of {size}; give a smaller --kv-memory") from error
 
 
-def pool_dtype(wanted: str, compute: torch.dtype, has_fp8: bool) -> torch.dtype:
-    """Type of the pool for --kv-cache-dtype, where activations are of the type `compute`. has_fp8: whether
-    the device knows numbers of eight bits. Raises ConfigError where it does not.
+def pool_dtype(
+    wanted: str, compute: torch.dtype, has_fp8: bool, has_float16: bool = False, quantized: bool = False
+) -> torch.dtype:
+    """Type of the pool for --kv-cache-dtype, where activations are of the type `compute`.
+
+    has_fp8: whether the device knows numbers of eight bits. has_float16: whether its kernels take a pool in
+    float16 whatever they compute in. quantized: whether the weights are, and outputs no longer those of the
+    exact ones. Raises ConfigError for what the device has not.
     """
     if wanted == "auto":
-        return compute
+        return torch.float16 if quantized and has_float16 else compute
+    if wanted == "float16":
+        if not has_float16 and compute is not torch.float16:
+            raise ConfigError(
+                f"--kv-cache-dtype float16: a GPU keeps KV in the type it computes in, here "
+                f"{str(compute).removeprefix('torch.')}, or in fp8; leave it out, or give --dtype float16"
+            )
+        return torch.float16
     if not has_fp8:
         raise ConfigError(
             f"--kv-cache-dtype {wanted} needs a GPU of compute capability 8.9 or newer, and this one is "

@@ -26,7 +26,7 @@ def test_the_documentation_is_the_default_text():
 
 def test_each_precision_is_a_row_and_the_first_is_the_reference(model_dir):
     rows = perplexity.measure(str(model_dir), [list(range(1000, 1040)), [7, 8, 9]])
-    assert [row.precision for row in rows] == ["none", "int8", "int4", "none, fp8 KV"]
+    assert [row.precision for row in rows] == ["none", "int8", "int4", *perplexity.SMALL_KV]
     assert (rows[0].top1, rows[0].divergence) == (1.0, 0.0)
     for row in rows[1:]:
         assert 0 < row.divergence < 0.1

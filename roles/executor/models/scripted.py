@@ -53,8 +53,11 @@ class Scripted:
     dtype = kv_dtype = torch.float32
 
     def __init__(self, config: ModelConfig, load: Loader, max_len: int) -> None:
-        if load.kv_dtype.itemsize == 1:
-            raise ModelError("a scripted model keeps token ids as KV, in full; leave out --kv-cache-dtype")
+        if load.kv_dtype is not load.dtype:
+            raise ModelError(
+                "a scripted model keeps token ids as KV, in full; "
+                "leave out --kv-cache-dtype and --quantization"
+            )
         self.vocab_size = config.vocab_size
         self._scripts: list[Script] = []
         steps: list[Step] = []

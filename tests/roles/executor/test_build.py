@@ -58,6 +58,13 @@ def test_an_fp8_pool_holds_four_times_the_tokens_of_float32(make_tiny: Any) -> N
     assert lines[-1] == "compiling kernels 9/9: logprobs"
 
 
+@pytest.mark.parametrize("options", [{"kv_cache_dtype": "float16"}, {"quantization": "int8"}])
+def test_a_float16_pool_holds_twice_the_tokens_of_float32(options: dict[str, Any], make_tiny: Any) -> None:
+    built, _ = make(make_tiny(), kv_memory="1MiB", **options)
+    assert (built.pages, built.dtype) == (256, "float32")
+    assert [cache.dtype for cache in built.runner._cache] == [torch.float16] * 2
+
+
 @pytest.mark.parametrize(("dtype", "scales"), [("fp8_e4m3", [[[0.5, 0.5], [2.0, 2.0]]] * 2), ("auto", [])])
 def test_the_tiers_below_know_the_scales(
     dtype: str, scales: Any, make_tiny: Any, add_scales: Any, monkeypatch: pytest.MonkeyPatch

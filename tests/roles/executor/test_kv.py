@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 
@@ -73,6 +75,19 @@ def test_the_pool_is_of_the_compute_type_or_fp8() -> None:
     assert pool_dtype("auto", torch.bfloat16, has_fp8=False) is torch.bfloat16
     assert pool_dtype("fp8", torch.bfloat16, has_fp8=True) is torch.float8_e4m3fn
     assert pool_dtype("fp8_e4m3", torch.float32, has_fp8=True) is torch.float8_e4m3fn
+
+
+def test_on_a_cpu_the_pool_may_be_float16_and_is_where_weights_are_quantized() -> None:
+    cpu = partial(pool_dtype, compute=torch.float32, has_fp8=True, has_float16=True)
+    assert cpu("auto") is torch.float32
+    assert cpu("float16") is cpu("auto", quantized=True) is torch.float16
+    assert cpu("fp8", quantized=True) is torch.float8_e4m3fn
+
+
+def test_on_a_gpu_a_float16_pool_is_that_of_a_float16_model() -> None:
+    assert pool_dtype("float16", torch.float16, has_fp8=False) is torch.float16
+    with pytest.raises(ConfigError, match="the type it computes in, here bfloat16, or in fp8; leave it out"):
+        pool_dtype("float16", torch.bfloat16, has_fp8=True)
 
 
 def test_fp8_is_refused_where_the_device_has_none() -> None:

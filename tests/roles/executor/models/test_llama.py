@@ -27,6 +27,8 @@ PRECISIONS: dict[str, dict[str, Any]] = {
     "stored": {},
     "int8": {"quantization": "int8"},
     "int4": {"quantization": "int4"},
+    "float16-kv": {"kv_dtype": torch.float16},
+    "int8-float16-kv": {"quantization": "int8", "kv_dtype": torch.float16},
     "fp8-kv": {"kv_dtype": FP8},
 }
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -29,7 +29,9 @@ def run(model: Any, make_bench: Any, recorder: Any, replayed: bool, **pool: Any)
     return recorded.calls
 
 
-@pytest.mark.parametrize("options", [{}, {"quantization": "int4"}, {"kv_dtype": torch.float8_e4m3fn}])
+@pytest.mark.parametrize(
+    "options", [{}, {"quantization": "int4"}, {"kv_dtype": torch.float16}, {"kv_dtype": torch.float8_e4m3fn}]
+)
 def test_decodes_are_replayed_with_the_bits_of_other_steps(
     options: dict[str, Any], make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
 ) -> None:
