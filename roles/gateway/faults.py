@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import orjson
@@ -11,7 +13,11 @@ from stretto.roles.messages import Fault
 
 _AT = re.compile(r" - at (?P<key>`key` in )?`\$\.?(?P<path>.*?)(\[\.\.\.\])?`$")
 _NOTHING = re.compile(r"^Expected `null`, got `.*`$")
-_FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `(?P<field>.*)`$")
+_FIELD = re.compile(r"^Object (?P<unknown>contains unknown|missing required) field `(?P<field>.*)`$")
+_CHOICE = re.compile(r"^Invalid (?:enum )?value (?P<given>.*)$")
+
+
+UNKNOWN = "unknown field; leave it out, or start the server with --allow-unknown-fields."
 
 
 class Refused(Exception):
@@ -57,10 +63,13 @@ def error_json(fault: Fault) -> bytes:
     return orjson.dumps({"error": error_object(fault)})
 
 
-def undecodable(error: msgspec.DecodeError | RecursionError) -> Refused:
+def undecodable(
+    error: msgspec.DecodeError | RecursionError, choices: Callable[[str], Sequence[Any]] = lambda path: ()
+) -> Refused:
     """Say what is wrong with a body or frame, and name the field where one is to blame.
 
-    msgspec keeps the path of the field in its message only, so that is where it is read from.
+    msgspec keeps the path of the field in its message only, so that is where it is read from. `choices` knows
+    the values that the field at a path may have, which the message does not.
     """
     if isinstance(error, RecursionError):
         return refusal("The JSON is nested too deeply.")
@@ -75,4 +84,8 @@ def undecodable(error: msgspec.DecodeError | RecursionError) -> Refused:
     text = _NOTHING.sub("this is not supported; leave it out.", text)
     if field := _FIELD.match(text):
         path = f"{path}.{field['field']}" if path else field["field"]
+        text = UNKNOWN if field["unknown"] == "contains unknown" else text
+    if (given := _CHOICE.match(text)) and (values := choices(path)):
+        known = " or ".join(orjson.dumps(value).decode() for value in values)
+        text = f"Expected {known}, got {given['given']}"
     return refusal(f"{path}: {text}" if path else text, param=path or None)

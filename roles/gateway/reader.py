@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -10,6 +12,7 @@ from msgspec import inspect
 from stretto.roles.gateway.faults import undecodable
 
 T = TypeVar("T")
+_STEP = re.compile(r"\w+")
 
 
 class Reader(Generic[T]):
@@ -27,7 +30,28 @@ class Reader(Generic[T]):
                 return self._decoder.decode(data)
             return msgspec.convert(_known(msgspec.json.decode(data), self._info), self._type, str_keys=True)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise undecodable(error) from None
+            raise undecodable(error, self._choices) from None
+
+    def _choices(self, path: str) -> list[Any]:
+        return list(dict.fromkeys(_choices(self._info, _STEP.findall(path))))
+
+
+def _choices(info: inspect.Type, steps: list[str]) -> Iterator[Any]:
+    """The literals, or tags of structs, that stand at a path such as `messages[0].role`."""
+    match info, steps:
+        case inspect.UnionType(types), _:
+            for member in types:
+                yield from _choices(member, steps)
+        case inspect.LiteralType(values), []:
+            yield from values
+        case inspect.ListType(item_type=item_type), [index, *rest] if index.isdigit():
+            yield from _choices(item_type, rest)
+        case inspect.StructType(tag_field=tag_field, tag=tag), [name] if name == tag_field:
+            yield tag
+        case inspect.StructType(fields=fields), [name, *rest]:
+            for field in fields:
+                if field.encode_name == name:
+                    yield from _choices(field.type, rest)
 
 
 def _known(value: Any, info: inspect.Type) -> Any:

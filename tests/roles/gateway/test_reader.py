@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -23,6 +23,7 @@ class Shirt(msgspec.Struct, forbid_unknown_fields=True):
     size: int = 1
     closing: str | list[Button | Zip] | Button | Zip | None = None
     label: dict[str, Any] | None = None
+    fit: Literal["slim", "wide"] | None = None
 
 
 strict, lenient = Reader(Shirt), Reader(Shirt, lenient=True)
@@ -53,6 +54,21 @@ def test_what_does_not_decode_is_refused_by_name(
     with pytest.raises(Refused) as refused:
         reader.read(data)
     assert (refused.value.fault.status, refused.value.fault.param) == (400, param)
+
+
+@pytest.mark.parametrize("reader", [strict, lenient])
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"fit":"tight"}', """fit: Expected "slim" or "wide", got 'tight'"""),
+        (b'{"closing":{"kind":"knot"}}', """closing.kind: Expected "button" or "zip", got 'knot'"""),
+        (b'{"closing":[{"kind":"knot"}]}', """closing[0].kind: Expected "button" or "zip", got 'knot'"""),
+    ],
+)
+def test_what_a_field_may_be_is_said(reader: Reader[Shirt], data: bytes, message: str) -> None:
+    with pytest.raises(Refused) as refused:
+        reader.read(data)
+    assert refused.value.fault.message == message
 
 
 UNKNOWN = [
