@@ -27,8 +27,11 @@ command, and its figures mean nothing.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -88,12 +91,16 @@ def child(names: Sequence[str], dry: bool) -> None:
         began = time.perf_counter()
         try:
             result: dict[str, Any] = {"result": run(name, device)}
+            if failures := result["result"].get("failures"):
+                result["error"] = "\n".join(failures)
         except Exception:
             result = {"error": traceback.format_exc(limit=-6)}
         result |= {"unit": name, "seconds": round(time.perf_counter() - began, 2)}
         print(MARK + json.dumps(result), flush=True)
+        gc.collect()  # graphs and pools of a unit that failed, too
         if not dry:
             torch.cuda.synchronize()  # raises where the context is lost, and ends this child
+            torch.cuda.empty_cache()
 
 
 def run(name: str, device: Any) -> Any:
@@ -102,7 +109,7 @@ def run(name: str, device: Any) -> Any:
     if kind == "verify":
         from stretto.bench.gpu_verify import verify
 
-        return {"cases": verify(rest[0], device, tiny=device.type == "cpu")}
+        return verify(rest[0], device, tiny=device.type == "cpu")._asdict()
     if kind == "time":
         return time_kernels(rest[0], device)
     return run_steps(kind, rest, device)
@@ -116,15 +123,14 @@ def time_kernels(which: str, device: Any) -> Any:
 
     tiny = device.type == "cpu"
     cases = gpu_kernels.cases if which == "kernels" else gpu_ops.cases
-    rows = [row._asdict() for row in gpu_kernels.measure(device, tiny, cases)]
     best = gpu_kernels.yardsticks(device, torch.bfloat16, tiny)
-    return {"yardsticks": best._asdict(), "rows": rows}
+    measured = gpu_kernels.measure(device, tiny, best, cases)
+    rows = [row._asdict() for row in measured.rows]
+    return {"yardsticks": best._asdict(), "rows": rows, "failures": measured.failures}
 
 
 def run_steps(kind: str, rest: list[str], device: Any) -> Any:
     """Decoding or prefill of a model, on a device of its own."""
-    import gc
-
     import torch
 
     from stretto.bench import gpu_steps
@@ -140,7 +146,6 @@ def run_steps(kind: str, rest: list[str], device: Any) -> Any:
         return gpu_steps.decode(rest[0], place, dtype, best, int(rest[1]), graphs, overlap)._asdict()
     finally:
         place.close()
-        gc.collect()
 
 
 def make_device(device: Any) -> Any:
@@ -160,7 +165,10 @@ def make_device(device: Any) -> Any:
 def check(
     names: Sequence[str], start: Callable[[Sequence[str]], subprocess.Popen[str]], end: float
 ) -> Iterator[Any]:
-    """Results of all units, in order, by as many children as it takes; `end`: `time.monotonic()` seconds."""
+    """Results of all units, in order, by as many children as it takes; `end`: `time.monotonic()` seconds.
+
+    A unit that a child dies of is tried again, by itself, but for one that had to be killed for its time.
+    """
     left = list(names)
     while left and time.monotonic() < end:
         process = start(left)
@@ -168,8 +176,8 @@ def check(
         for result in follow(process, end):
             done += 1
             yield result
-        left = left[done:]
-        if left and process.returncode and time.monotonic() < end and not done:
+        left, hung = left[done:], process.returncode == -signal.SIGKILL
+        if left and process.returncode and time.monotonic() < end and (hung or not done):
             yield {"unit": left.pop(0), "error": f"the child ended with {process.returncode}"}
     yield from ({"unit": name, "error": "no time was left"} for name in left)
 
@@ -218,35 +226,38 @@ def prepare_path(folder: Path, wheels: str | None) -> list[str]:
 def describe(result: dict[str, Any]) -> str:
     """A result in a line or a few."""
     head = f"{result['unit']:28} "
-    if "error" in result:
+    if "result" not in result:
         return head + "FAILED: " + result["error"].strip().splitlines()[-1]
     found = result["result"]
+    told = [f"  FAILED: {text.splitlines()[0]}" for text in found.get("failures", ())]
+    return "\n".join([head + _figures(found, result["seconds"]), *told])
+
+
+def _figures(found: dict[str, Any], seconds: float) -> str:
     if "cases" in found:
-        return head + f"{found['cases']} cases equal, {result['seconds']} s"
+        return f"{found['cases'] - len(found['failures'])} cases equal, {seconds} s"
     if "rows" in found:
         rates = found["yardsticks"]
         copy, product = rates["bytes_per_second"] / 1e9, rates["flops_per_second"] / 1e12
-        lines = [head + f"copy {copy:.0f} GB/s, product {product:.1f} TFLOP/s", *map(_line, found["rows"])]
+        lines = [f"copy {copy:.0f} GB/s, product {product:.1f} TFLOP/s", *map(_line, found["rows"])]
         return "\n".join(lines)
     if "times_the_floor" in found:
-        return head + (
+        return (
             f"{found['tokens_per_second']:9.0f} tokens/s  step {found['step_microseconds']:8.0f} us = "
             f"{found['times_the_floor']:.2f} floors  host {found['host_microseconds']:6.0f} us  "
             f"idle {found['idle_fraction']:.2%}"
         )
-    return head + f"{found['tokens_per_second']:9.0f} tokens/s  {found['product_share']:.1%} of product"
+    return f"{found['tokens_per_second']:9.0f} tokens/s  {found['product_share']:.1%} of product"
 
 
 def _line(row: dict[str, Any]) -> str:
     shares = f"{row['copy_share']:6.1%} of copy, {row['product_share']:6.1%} of product"
-    return f"  {row['op']:26} {row['shape']:16} {row['microseconds']:10.1f} us, {shares}"
+    return f"  {row['op']:26} {row['shape']:20} {row['microseconds']:10.1f} us, {shares}"
 
 
 def about(dry: bool) -> dict[str, Any]:
     """Machine and versions."""
-    from importlib import metadata
-
-    named = {name: metadata.version(name) for name in ("torch", "triton", "numpy")}
+    named = {name: _version(name) for name in ("torch", "triton", "numpy")}
     facts = {
         "python": sys.version.split()[0],
         "versions": named,
@@ -254,8 +265,19 @@ def about(dry: bool) -> dict[str, Any]:
         "host_cores": os.cpu_count(),
     }
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    gpu = "" if dry else subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
-    return facts | {"gpu": gpu}
+    if dry or shutil.which(query[0]) is None:
+        return facts | {"gpu": ""}
+    return facts | {"gpu": subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()}
+
+
+def _version(name: str) -> str:
+    """Of an installed package. Triton comes under other names, too."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not known"
 
 
 def main() -> int:
@@ -272,14 +294,15 @@ def main() -> int:
         child(json.loads(options.units), options.dry_run)
         return 0
     names = [name for name in units(options.dry_run) if options.only in name]
-    results = []
+    results: list[dict[str, Any]] = []
+    facts = about(options.dry_run)
     with tempfile.TemporaryDirectory() as folder:
         start = partial(start_child, prepare_path(Path(folder), options.wheels), options.dry_run)
         for result in check(names, start, time.monotonic() + options.seconds):
             print(describe(result), flush=True)
             results.append(result)
             if options.json:
-                everything = about(options.dry_run) | {"results": results}
+                everything = facts | {"results": results}
                 Path(options.json).write_text(json.dumps(everything, indent=1) + "\n")
     failed = sum("error" in result for result in results)
     print(f"{len(results) - failed} of {len(results)} passed")

@@ -5,7 +5,8 @@
 The shapes are those of an 8B Llama: 32 query heads, 8 KV heads of 128, pages of 16 tokens in no order. The
 yardsticks are measured in the same process: a copy of 1 GiB, read and written, and a product of two square
 matrices. Decoding 64 sequences of 4,096 tokens reads 1 GiB of keys and values, far more than any cache holds,
-and should come to 80 % of the copy; why it can is said in `kernels/paged_attention/triton.py`.
+and should come to 80 % of the copy; why it can is said in `kernels/paged_attention/triton_plan.py`. A chunk
+of 16 rows over a long context should come near that too: its few blocks of rows share out the keys.
 
 Calls are captured in a graph, so that no figure has the host's time in it. Without a GPU the same calls are
 made on the CPU, which proves the bench and measures nothing of interest; --tiny makes that quick.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +26,7 @@ from stretto.kernels.paged_attention import paged_attention
 from stretto.kernels.rope_and_cache import rope_and_cache
 
 HEADS, KV_HEADS, DIM, PAGE = 32, 8, 128, 16
+FP8 = torch.float8_e4m3fn
 CALLS, TRIES = 10, 5
 
 
@@ -54,6 +56,13 @@ class Row(NamedTuple):
     product_share: float
 
 
+class Measured(NamedTuple):
+    """All cases that there are rows for, and what became of the others, a text each."""
+
+    rows: list[Row]
+    failures: list[str]
+
+
 class Yardsticks(NamedTuple):
     """What the machine can do."""
 
@@ -61,8 +70,11 @@ class Yardsticks(NamedTuple):
     flops_per_second: float
 
 
+@torch.inference_mode()
 def seconds(call: Callable[[], object], device: torch.device) -> float:
-    """Of one call, the best of several tries of several calls."""
+    """Of one call, the best of several tries of several calls. All graphs of a process are captured in
+    inference mode: torch keeps a tensor that is written at every capture.
+    """
     call()
     if device.type != "cuda":
         return min(_host_seconds(call) for _ in range(TRIES))
@@ -102,40 +114,50 @@ def yardsticks(device: torch.device, dtype: torch.dtype, tiny: bool) -> Yardstic
 
 def decode(device: torch.device, dtype: torch.dtype, sequences: int, length: int) -> Case:
     """One row for each of some sequences of equal length."""
-    call = _attention(device, dtype, dtype, sequences, 1, length)
+    call = _attention(device, dtype, dtype, [1] * sequences, length)
     moved = 2 * sequences * length * KV_HEADS * DIM * dtype.itemsize
     return Case("decode attention", f"{sequences} x {length}", call, moved)
 
 
 def decode_fp8(device: torch.device, dtype: torch.dtype, sequences: int, length: int) -> Case:
     """The same over an fp8 cache."""
-    call = _attention(device, dtype, torch.float8_e4m3fn, sequences, 1, length)
+    call = _attention(device, dtype, FP8, [1] * sequences, length)
     return Case(
         "decode attention, fp8", f"{sequences} x {length}", call, 2 * sequences * length * KV_HEADS * DIM
     )
 
 
-def extend(device: torch.device, dtype: torch.dtype, rows: int, length: int) -> Case:
-    """The last rows of one prompt."""
-    call = _attention(device, dtype, dtype, 1, rows, length)
-    seen = rows * (length - rows) + rows * (rows + 1) / 2
-    moved = 2 * (length * KV_HEADS + rows * HEADS) * DIM * dtype.itemsize
-    return Case("prompt attention", f"{rows} of {length}", call, moved, 4 * seen * HEADS * DIM)
+def extend(
+    device: torch.device,
+    dtype: torch.dtype,
+    rows: Sequence[int],
+    length: int,
+    cache_dtype: torch.dtype | None = None,
+) -> Case:
+    """The last rows of prompts of equal length."""
+    held = cache_dtype or dtype
+    call = _attention(device, dtype, held, rows, length)
+    seen = sum(count * (length - count) + count * (count + 1) / 2 for count in rows)
+    moved = 2 * DIM * (len(rows) * length * KV_HEADS * held.itemsize + sum(rows) * HEADS * dtype.itemsize)
+    shape = f"{' + '.join(map(str, rows))} of {length}"
+    op = "prompt attention" if held is dtype else "prompt attention, fp8"
+    return Case(op, shape, call, moved, 4 * seen * HEADS * DIM)
 
 
 def _attention(
-    device: torch.device, dtype: torch.dtype, cache_dtype: torch.dtype, sequences: int, rows: int, length: int
+    device: torch.device, dtype: torch.dtype, cache_dtype: torch.dtype, rows: Sequence[int], length: int
 ) -> Callable[[], object]:
-    pages = -(-length // PAGE)
+    pages, sequences = -(-length // PAGE), len(rows)
     tables = torch.randperm(sequences * pages).int().view(sequences, pages).to(device)
     shape = (sequences * pages, PAGE, KV_HEADS, DIM)
     k_cache, v_cache = (torch.rand(shape, dtype=dtype, device=device).to(cache_dtype) for _ in range(2))
     scale = torch.ones(KV_HEADS, device=device) if cache_dtype.itemsize == 1 else None
-    q = torch.randn(sequences * rows, HEADS, DIM, device=device).to(dtype)
-    out, starts = torch.empty_like(q), torch.arange(sequences + 1, dtype=torch.int32, device=device) * rows
+    q = torch.randn(sum(rows), HEADS, DIM, device=device).to(dtype)
+    out, starts = torch.empty_like(q), torch.tensor([0, *rows]).cumsum(0).int().to(device)
     lengths = torch.full((sequences,), length, dtype=torch.int32, device=device)
     cache = (k_cache, v_cache, tables, starts, lengths)
-    options: dict[str, Any] = {"k_scale": scale, "v_scale": scale, "max_rows": rows}
+    several = [count for count in rows if count > 1]
+    options: dict[str, Any] = {"k_scale": scale, "v_scale": scale, "chunks": (len(several), sum(several))}
     return lambda: paged_attention(out, q, *cache, DIM**-0.5, **options)
 
 
@@ -155,24 +177,32 @@ def cases(device: torch.device, dtype: torch.dtype, tiny: bool) -> Iterator[Case
     """All cases, each made when it is its turn."""
     if tiny:
         yield decode(device, dtype, 2, 40)
-        yield extend(device, dtype, 8, 40)
+        yield extend(device, dtype, [1, 8], 40)
         yield rope(device, dtype, 3)
         return
     yield decode(device, dtype, 64, 4096)
     yield decode(device, dtype, 8, 32768)
     yield decode(device, dtype, 256, 512)
     yield decode_fp8(device, dtype, 64, 4096)
-    yield extend(device, dtype, 2048, 2048)
-    yield extend(device, dtype, 2048, 32768)
+    yield extend(device, dtype, [2048], 2048)
+    yield extend(device, dtype, [2048], 32768)
+    yield extend(device, dtype, [16], 32768)
+    yield extend(device, dtype, [16], 102400)
+    yield extend(device, dtype, [16], 102400, FP8)
+    yield extend(device, dtype, [1, 300], 32768)
     yield rope(device, dtype, 64)
     yield rope(device, dtype, 8192)
 
 
-def measure(device: torch.device, tiny: bool, cases: Cases = cases) -> list[Row]:
-    """Time all cases, in bfloat16; on the CPU that makes them plain torch."""
-    dtype = torch.bfloat16
-    best = yardsticks(device, dtype, tiny)
-    return [_row(case, seconds(case.call, device), best) for case in cases(device, dtype, tiny)]
+def measure(device: torch.device, tiny: bool, best: Yardsticks, cases: Cases = cases) -> Measured:
+    """Time all cases, in bfloat16, whatever becomes of each; on the CPU that makes them plain torch."""
+    measured = Measured([], [])
+    for case in cases(device, torch.bfloat16, tiny):
+        try:
+            measured.rows.append(_row(case, seconds(case.call, device), best))
+        except Exception as error:
+            measured.failures.append(f"{case.op} {case.shape}: {type(error).__name__}: {error}")
+    return measured
 
 
 def _row(case: Case, took: float, best: Yardsticks) -> Row:
@@ -187,8 +217,12 @@ def main(cases: Cases = cases) -> None:
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, to prove the bench")
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    for row in measure(device, options.tiny, cases):
-        print(json.dumps(row._asdict()), flush=True)
+    best = yardsticks(device, torch.bfloat16, options.tiny)
+    measured = measure(device, options.tiny, best, cases)
+    for row in measured.rows:
+        print(json.dumps(row._asdict()))
+    if measured.failures:
+        raise SystemExit("\n".join(measured.failures))
 
 
 if __name__ == "__main__":

@@ -7,13 +7,16 @@ interpreter, which somebody must have asked for before Triton was imported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 
 from stretto.kernels.apply_controls.state import BANS, BIAS, PENALTIES, State
+from stretto.kernels.paged_attention import triton_plan
 from stretto.kernels.prepare_step.state import Deltas, SlotState, StepInputs
 from stretto.kernels.sample.state import State as SampleState
 
@@ -32,21 +35,49 @@ class Case(NamedTuple):
     written: tuple[int, ...]
     options: Mapping[str, Any] = MappingProxyType({})
     exact: bool = False
+    plans: tuple[Mapping[str, Any], ...] = (MappingProxyType({}),)
+    """Constants of `triton_plan`, of a run each: all runs leave the same bits."""
 
 
-def verify(op: str, device: torch.device, tiny: bool = False) -> int:
-    """Run all cases of an op; how many there were. Raises AssertionError for the first that is off."""
+class Verified(NamedTuple):
+    """What became of an op's cases."""
+
+    cases: int
+    failures: list[str]
+    """What is wrong, a text for each case that is off or cannot be run."""
+
+
+def verify(op: str, device: torch.device, tiny: bool = False) -> Verified:
+    """Run all cases of an op, whatever becomes of each."""
     torch.manual_seed(0)
     kernel, reference = (import_module(f"stretto.kernels.{op}.{kind}") for kind in ("triton", "reference"))
-    count = 0
+    count, failures = 0, []
     for case in CASES[op](tiny):
-        there, here = to(case.arguments, device), to(case.arguments, torch.device("cpu"))
-        getattr(kernel, case.function)(*there, **to(case.options, device))
-        getattr(reference, case.function)(*here, **to(case.options, torch.device("cpu")))
-        for number in case.written:
-            compare(f"{op} {case.shape}", there[number], here[number], case.exact)
         count += 1
-    return count
+        try:
+            check(f"{op} {case.shape}", case, getattr(kernel, case.function), reference, device)
+        except Exception as error:  # a kernel that does not compile, too, costs its own case alone
+            failures.append(f"{op} {case.shape}: {type(error).__name__}: {error}")
+    return Verified(count, failures)
+
+
+def check(name: str, case: Case, kernel: Callable[..., None], reference: Any, device: torch.device) -> None:
+    """Run one case. Raises AssertionError where it is off, and whatever the kernel raises."""
+    host = torch.device("cpu")
+    here, runs = to(case.arguments, host), [_run(case, kernel, device, plan) for plan in case.plans]
+    getattr(reference, case.function)(*here, **to(case.options, host))
+    for number in case.written:
+        compare(name, runs[0][number], here[number], case.exact)
+        for plan, run in zip(case.plans[1:], runs[1:], strict=True):
+            compare(f"{name}, {dict(plan)}", run[number], to(runs[0][number], host), exact=True)
+
+
+def _run(case: Case, kernel: Callable[..., None], device: torch.device, plan: Mapping[str, Any]) -> Any:
+    """The arguments as the kernel leaves them."""
+    arguments = to(case.arguments, device)
+    with patch.multiple(triton_plan, **plan) if plan else nullcontext():
+        kernel(*arguments, **to(case.options, device))
+    return arguments
 
 
 def to(value: Any, device: torch.device) -> Any:
@@ -120,6 +151,7 @@ def rope_and_cache(tiny: bool) -> Iterator[Case]:
 def paged_attention(tiny: bool) -> Iterator[Case]:
     """Every combination would take minutes to compile: each type, head size, page size and window once."""
     bfloat16 = torch.bfloat16
+    yield from _long_contexts(tiny)
     if tiny:
         yield from (_attention(dtype, 64, 5, 0, [7, 20, 33], [1, 4, 1]) for dtype in TOLERANCE)
         return
@@ -131,10 +163,33 @@ def paged_attention(tiny: bool) -> Iterator[Case]:
     yield _attention(bfloat16, 128, 16, 0, [1, 4097, 600, 511, 512], [1] * 5)
 
 
+def _long_contexts(tiny: bool) -> Iterator[Case]:
+    """Chunks whose splits several programs share, and then one program does all of them: room for one part a
+    block is too little to share. In a dry run splits are shorter, and programs fewer.
+    """
+    dim, chunk, mixed = (64, [8], [1, 9]) if tiny else (128, [16], [1, 300])
+    lengths, window = ([70, 140], 70) if tiny else ([33000, 40000], 5000)
+    small = {"CHUNK_SPLIT": 64, "CHUNK_PROGRAMS": 12, "JOINED": 64} if tiny else {}
+    plans = small, small | {"SCRATCH_LIMIT": 1}
+    for cache_dtype in (torch.bfloat16, torch.float8_e4m3fn):
+        for rows, seen in ((chunk, 0), (mixed, 0), (mixed, window)):
+            case = _attention(torch.bfloat16, dim, 16, seen, lengths[-len(rows) :], rows, cache_dtype)
+            yield case._replace(plans=plans)
+
+
 def _attention(
-    dtype: torch.dtype, dim: int, page: int, window: int, lengths: list[int], rows: list[int]
+    dtype: torch.dtype,
+    dim: int,
+    page: int,
+    window: int,
+    lengths: list[int],
+    rows: list[int],
+    cache_dtype: torch.dtype | None = None,
 ) -> Case:
-    """Unused pages hold NaN, and tables are shuffled."""
+    """Unused pages hold NaN, and tables are shuffled. An fp8 cache has another scale for each head.
+
+    Queries are long: else every key counts as much as any other, and a mean of many hides each.
+    """
     q_heads, kv_heads = 8, 2
     used = [-(-length // page) for length in lengths]
     shuffled = torch.randperm(sum(used) + 3)
@@ -144,15 +199,17 @@ def _attention(
         mine = shuffled[sum(used[:index]) :][:count]
         tables[index, :count] = mine.int()
         caches[:, mine] = torch.randn(2, count, page, kv_heads, dim)
-    q = torch.randn(sum(rows), q_heads, dim).to(dtype)
+    q = (4 * torch.randn(sum(rows), q_heads, dim)).to(dtype)
     starts = torch.tensor([0, *rows]).cumsum(0).int()
-    arguments = (torch.full_like(q, NAN), q, *caches.to(dtype), tables, starts)
+    held = caches.to(cache_dtype or dtype)
+    fp8 = held.dtype.itemsize == 1
+    scales = {"k_scale": torch.tensor([0.5, 1.5]), "v_scale": torch.tensor([2.0, 0.75])} if fp8 else {}
     return Case(
-        f"{dim} in pages of {page}, window {window}, {dtype}",
+        f"{dim} in pages of {page}, window {window}, {rows} rows of {lengths}, {dtype} over {held.dtype}",
         "paged_attention",
-        (*arguments, torch.tensor(lengths, dtype=torch.int32), dim**-0.5),
+        (torch.full_like(q, NAN), q, *held, tables, starts, torch.tensor(lengths).int(), dim**-0.5),
         (0,),
-        {"window": window},
+        {"window": window, **scales},
     )
 
 

@@ -1,5 +1,6 @@
 import io
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -12,10 +13,10 @@ from stretto.bench.gpu_verify import CASES
 class Child:
     """Prints results for the first units it is given, then ends."""
 
-    def __init__(self, names, alive):
+    def __init__(self, names, alive, code=1):
         lines = [gpu_check.MARK + json.dumps({"unit": name, "result": name}) + "\n" for name in names[:alive]]
         self.stdout = io.StringIO("".join(["noise\n", *lines]))
-        self.returncode = int(alive < len(names))
+        self.returncode = code if alive < len(names) else 0
 
     def wait(self):
         return self.returncode
@@ -28,23 +29,45 @@ def run(*lives):
     """Three units, by children that live for so many units each."""
     left = list(lives)
     end = time.monotonic() + 1000
-    return list(gpu_check.check(["a", "b", "c"], lambda names: Child(names, left.pop(0)), end))
+    return list(gpu_check.check(["a", "b", "c"], lambda names: Child(names, *left.pop(0)), end))
 
 
 def test_a_child_does_all_units():
-    assert [result["unit"] for result in run(3)] == ["a", "b", "c"]
+    assert [result["unit"] for result in run([3])] == ["a", "b", "c"]
 
 
 def test_the_next_child_goes_on_behind_a_unit_that_ended_the_first():
-    assert [result["result"] for result in run(1, 2)] == ["a", "b", "c"]
+    assert [result["result"] for result in run([1], [2])] == ["a", "b", "c"]
 
 
 def test_a_unit_that_ends_its_child_without_a_word_is_passed_over():
-    assert run(1, 0, 1) == [
+    assert run([1], [0], [1]) == [
         {"unit": "a", "result": "a"},
         {"unit": "b", "error": "the child ended with 1"},
         {"unit": "c", "result": "c"},
     ]
+
+
+def test_a_unit_that_had_to_be_killed_is_not_tried_again():
+    assert run([1, -signal.SIGKILL], [1]) == [
+        {"unit": "a", "result": "a"},
+        {"unit": "b", "error": "the child ended with -9"},
+        {"unit": "c", "result": "c"},
+    ]
+
+
+def test_a_unit_of_which_some_failed_shows_the_others_too():
+    found = {"cases": 9, "failures": ["sample 3: Bad: it is off\nby one"]}
+    told = gpu_check.describe({"unit": "verify sample", "seconds": 1.5, "result": found, "error": "much"})
+    assert told.split("\n") == [
+        f"{'verify sample':28} 8 cases equal, 1.5 s",
+        "  FAILED: sample 3: Bad: it is off",
+    ]
+
+
+def test_a_machine_without_the_driver_s_tool_is_described(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert gpu_check.about(dry=False)["gpu"] == ""
 
 
 def test_what_there_is_no_time_for_is_told():
