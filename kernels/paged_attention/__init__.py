@@ -28,7 +28,7 @@ def paged_attention(
     window: int = 0,
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
-    max_rows: int | None = None,
+    chunks: tuple[int, int] | None = None,
     scratch: torch.Tensor | None = None,
 ) -> None:
     """out = softmax(q k^T * scale) v for every query row over the keys at its own and earlier positions.
@@ -43,7 +43,8 @@ def paged_attention(
     rows are never read. k_scale, v_scale: float32 [Hk], or None; an fp8 (e4m3) cache holds keys and values
     divided by them. Any other is of q's type; on the CPU float16 as well.
 
-    For GPUs: max_rows, a bound on the rows of any sequence, if the host knows one: 1 spares a launch.
+    For GPUs: chunks, if the host knows it, how many sequences have more than one row, and how many rows those
+    have together, or more: programs are launched for no others, and none at all where there are no such.
     scratch, of decodes: float32, `gpu.scratch_size(...)` long, or None to allocate it in the call. The host
     reads no argument, so a call can be captured in a graph. It covers all lengths that block_tables has room
     for, and sequences of one row and no keys, whose rows of out stay as they were.
@@ -53,6 +54,6 @@ def paged_attention(
     if q.is_cpu and cpu.fits(out, q, k_cache, v_cache, k_scale, v_scale):
         cpu.paged_attention(out, q, *cache, scale, **options)
     elif q.is_cuda:
-        gpu.paged_attention(out, q, *cache, scale, **options, max_rows=max_rows, scratch=scratch)
+        gpu.paged_attention(out, q, *cache, scale, **options, chunks=chunks, scratch=scratch)
     else:
         reference.paged_attention(out, q, *cache, scale, **options)

@@ -62,7 +62,7 @@ class FlashInferAttention:
         window: int = 0,
         k_scale: torch.Tensor | None = None,
         v_scale: torch.Tensor | None = None,
-        max_rows: int | None = None,
+        chunks: tuple[int, int] | None = None,
     ) -> None:
         """See `stretto.kernels.paged_attention.paged_attention`. out, q: float16 or bfloat16. A scale is the
         same for all heads. The model's tables of a step stay where they are until its last layer has run.

@@ -1,7 +1,7 @@
 """Paged attention on the GPU: sequences with one row by one kernel, prompt chunks by another.
 
 Both are launched over bounds that the host knows, and look up what there is to do: nothing is read back. A
-caller who knows that all rows are decodes says so, and spares a launch.
+caller who knows how many chunks there are says so, and spares programs that find nothing to do.
 
 A row's bits depend on its query, its keys and values and its position, never on the batch, the pages or the
 chunk; but a chunk of one row goes the way of decodes, which adds up in another order than longer chunks.
@@ -64,12 +64,13 @@ class _Call(NamedTuple):
         return *(x.stride(0) for x in tensors), self.k_cache.stride(0), self.k_cache.stride(1)
 
 
-def _extend(call: _Call) -> None:
+def _extend(call: _Call, chunks: int, chunk_rows: int) -> None:
+    """For so many sequences of more than one row, at the most, and so many rows of theirs."""
     shape, sequences, kv_heads = call.shape, len(call.kv_lengths), call.k_cache.shape[2]
     tiles = choose(plan.EXTEND)[call.k_cache.itemsize]
     vectors = max(tiles.rows * 128 // max(128, shape["DIM_BLOCK"]), triton.next_power_of_2(shape["GROUP"]))
     rows = vectors // shape["GROUP"]
-    blocks = len(call.q) // rows + sequences
+    blocks = chunk_rows // rows + chunks
     seen = call.window + rows - 1 if call.window else 0
     splits = plan.count_splits(call.positions, seen, plan.CHUNK_SPLIT)
     floats = vectors * (shape["HEAD_DIM"] + 2)
@@ -173,7 +174,7 @@ def paged_attention(
     window: int = 0,
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
-    max_rows: int | None = None,
+    chunks: tuple[int, int] | None = None,
     scratch: torch.Tensor | None = None,
 ) -> None:
     """See `stretto.kernels.paged_attention.paged_attention`.
@@ -197,6 +198,8 @@ def paged_attention(
         scale * LOG2_E,
         window,
     )
-    if max_rows is None or max_rows > 1:
-        _extend(call)
+    if chunks is None:
+        chunks = len(kv_lengths), len(q)
+    if chunks[0]:
+        _extend(call, *chunks)
     _decode(call, scratch)

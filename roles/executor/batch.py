@@ -76,10 +76,17 @@ class Sizes:
     samples: int
     width: int
     """Block table entries that the longest sequence of the step uses."""
+    several: int = 0
+    """Sequences of more than one row."""
 
     @property
     def rows(self) -> int:
         return self.chunk_rows + self.decodes
+
+    @property
+    def chunks(self) -> tuple[int, int]:
+        """See `models.interface.Context`."""
+        return self.several, self.chunk_rows
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,7 @@ def make_batch(plan: m.Plan, slots: HostSlots, vocabulary: int) -> Batch[np.ndar
         decodes=len(decodes),
         samples=len(rows.sampled_rows),
         width=-(-max(rows.kv_lengths.tolist(), default=1) // slots.page_size),
+        several=int(np.count_nonzero(np.diff(rows.query_starts) > 1)) if mixed else 0,
     )
     scores, scored = scores_of(plan, slots, rows.sampled_slots, vocabulary)
     return Batch(

@@ -31,6 +31,7 @@ from stretto.roles.executor.models.interface import Context, Model
 from stretto.roles.executor.sampler import Sampler
 from stretto.roles.executor.scorer import Scorer
 
+NO_CHUNKS = (0, 0)
 EAGER = 2
 """How often work runs launch by launch: the first time loads its kernels, which a capture may not."""
 
@@ -58,10 +59,11 @@ def new_inputs(rows: int, sequences: int, samples: int, width: int, place: torch
     )
 
 
-def context_of(inputs: StepInputs, width: int) -> Context:
+def context_of(inputs: StepInputs, width: int, chunks: tuple[int, int]) -> Context:
     """What the model needs to know; width: columns of the block tables that are looked at."""
     tables = inputs.block_tables[:, :width]
-    return Context(inputs.positions, inputs.cells, tables, inputs.query_starts, inputs.kv_lengths)
+    sequences = (inputs.query_starts, inputs.kv_lengths)
+    return Context(inputs.positions, inputs.cells, tables, *sequences, chunks=chunks)
 
 
 def rows_of(inputs: StepInputs, samples: int) -> Rows[torch.Tensor]:
@@ -159,7 +161,7 @@ class DecodeSteps:
     def _forward(self, bucket: Bucket) -> None:
         inputs = bucket.inputs
         prepare_step(self._state, bucket.deltas, inputs, self._cache.keys.shape[2])
-        logits = self._model(inputs.ids, context_of(inputs, bucket.width), self._cache)
+        logits = self._model(inputs.ids, context_of(inputs, bucket.width, NO_CHUNKS), self._cache)
         bucket.logits = logits(inputs.sampled_rows)
 
     def _sample(self, bucket: Bucket) -> None:

@@ -129,6 +129,7 @@ def make_delta_batch(plan: m.Plan, slots: HostSlots, vocabulary: int) -> DeltaBa
         decodes=len(deltas.decodes),
         samples=len(sampled_slots),
         width=_width(lengths, slots),
+        several=int(np.count_nonzero(deltas.chunks[:, 1] > 1)),
     )
     _check(plan, sizes, deltas)
     layout = Layout(*map(len, deltas[1:]))

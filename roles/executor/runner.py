@@ -204,6 +204,7 @@ class Runner:
             query_starts=rows.query_starts,
             kv_lengths=rows.kv_lengths,
             states=self._state.states(rows.slots),
+            chunks=batch.sizes.chunks,
         )
         return self._model(rows.ids, context, self._cache)
 

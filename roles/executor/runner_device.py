@@ -60,7 +60,7 @@ class DeviceRunner(Runner):
         page_size = self._cache.keys.shape[2]
         prepare_step(self._slot_state, batch.layout.unpack(batch.packed), inputs, page_size)
         if sizes.rows:
-            context = context_of(inputs, width_of(sizes.width, width))
+            context = context_of(inputs, width_of(sizes.width, width), sizes.chunks)
             logits = self._model(inputs.ids, context, self._cache)
             self._sampler(logits, batch.with_rows(rows_of(inputs, sizes.samples)), tokens, scorer)
 

@@ -30,6 +30,9 @@ class Context(NamedTuple):
     states: torch.Tensor | None = None
     """int32 [B, pages]: the pages of each sequence's state, where the model has any. They hold what the model
     left there in the step before; a sequence's first step finds nothing of use."""
+    chunks: tuple[int, int] | None = None
+    """How many of the sequences have more than one row, and how many rows those have together, or more; None:
+    not known"""
 
     def of_group(self, group: int) -> Context:
         """What one of several groups of layers sees."""

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 CALLS = 9
 """Kernels of a layer: two norms, four products, rotation, attention, gate."""
+HEAD_NORMS = 2
+"""More of them where queries and keys have norms."""
 
 
 class Attention:
@@ -55,8 +57,8 @@ class Attention:
         width = (heads + 2 * self._kv_heads) * dim
         qkv = self._qkv(x, out=space.rows("qkv", rows, width, x.dtype)).view(rows, -1, dim)
         q, k, v = qkv.split([heads, self._kv_heads, self._kv_heads], dim=1)
-        if self._norms:
-            q, k = (self._norm_heads(part, weight) for part, weight in zip((q, k), self._norms, strict=True))
+        for part, weight in zip((q, k), self._norms, strict=False):  # for both or for none
+            rms_norm(part, part, weight, self._eps)
         where = (context.positions, context.cells, keys, values)
         rope_and_cache(q, k, v, self._cos_sin, *where, *self._scales)
         mixed = space.rows("mixed", rows, heads * dim, x.dtype)
@@ -76,13 +78,8 @@ class Attention:
             window=self._window,
             k_scale=self._scales.keys,
             v_scale=self._scales.values,
-            max_rows=1 if len(q) == len(context.kv_lengths) else None,
+            chunks=context.chunks,
         )
-
-    def _norm_heads(self, part: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        flat = part.reshape(-1, self._head_dim)
-        rms_norm(flat, flat, weight, self._eps)
-        return flat.view(part.shape)
 
 
 class Mlp:
@@ -138,7 +135,8 @@ class Llama:
     def _make_replay(self, config: ModelConfig, max_len: int) -> Replay:
         from stretto.roles.executor.models.replay import Replay  # imports what compiles kernels for the CPU
 
-        return Replay(self._run_layers, CALLS * config.num_layers, config.hidden_size, max_len)
+        calls = (CALLS + HEAD_NORMS * config.qk_norm) * config.num_layers
+        return Replay(self._run_layers, calls, config.hidden_size, max_len)
 
     def __call__(self, ids: torch.Tensor, context: Context, cache: KVCache) -> Logits:
         residual = self._embed(ids).float()

@@ -148,7 +148,7 @@ def test_bits_of_a_decode_are_the_same_in_every_batch(programs, scratch, monkeyp
     ]
     monkeypatch.setattr(plan, "PROGRAMS", programs)
     monkeypatch.setattr(plan, "SCRATCH_LIMIT", scratch)
-    together = attend(triton.paged_attention, q, paged(contents, 3), [1] * len(SPLITS), SPLITS, max_rows=1)
+    together = attend(triton.paged_attention, q, paged(contents, 3), [1] * len(SPLITS), SPLITS, chunks=(0, 0))
     assert torch.equal(together, torch.cat(alone))
 
 
@@ -161,12 +161,30 @@ def test_a_decode_fills_the_scratch_it_is_given_and_no_more():
     assert scratch[size:].isnan().all()
 
 
-@pytest.mark.parametrize(("rows", "bound"), [([1], 5), ([1, 1], 1), ([3, 1], 3)])
-def test_the_most_rows_of_a_sequence_are_a_hint(rows, bound):
-    lengths = [20, 30][: len(rows)]
+@pytest.mark.parametrize(
+    ("rows", "bound"), [([1], (1, 5)), ([1, 1], (0, 2)), ([3, 1], (1, 3)), ([1, 70, 1, 2], (2, 72))]
+)
+def test_how_many_chunks_there_are_is_a_hint(rows, bound):
+    lengths = [20, 90, 30, 30][: len(rows)]
     cache, q = paged([torch.randn(2, n, 1, 16) for n in lengths], 16), torch.randn(sum(rows), 2, 16)
-    hinted = attend(triton.paged_attention, q, cache, rows, lengths, max_rows=bound)
+    hinted = attend(triton.paged_attention, q, cache, rows, lengths, chunks=bound)
     assert torch.equal(hinted, attend(triton.paged_attention, q, cache, rows, lengths))
+
+
+def test_programs_are_launched_for_chunks_alone(monkeypatch):
+    grids = []
+
+    class Launched:
+        def __getitem__(self, grid):
+            grids.append(grid)
+            return lambda *arguments, **options: None
+
+    monkeypatch.setattr(triton, "extend_kernel", Launched())
+    rows, chunks = [*[1] * 100, 2, 300], (2, 302)
+    cache, q = paged([torch.randn(2, n, 1, 16) for n in rows], 16), torch.randn(sum(rows), 2, 16)
+    for hint in (chunks, (0, 7), None):
+        attend(triton.paged_attention, q, cache, rows, rows, chunks=hint)
+    assert grids == [(302 // 8 + 2, 1), (402 // 8 + 102, 1)]
 
 
 def test_a_sequence_without_keys_pads_a_batch():

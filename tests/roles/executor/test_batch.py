@@ -42,7 +42,7 @@ def test_chunks_come_first_and_decodes_follow_at_their_lengths(slots: HostSlots)
     assert rows.sampled_slots.tolist() == [0, 2]
     assert rows.sampled_positions.tolist() == [3, 5]
     assert (batch.sizes.chunk_rows, batch.sizes.decodes, batch.sizes.samples) == (4, 1, 2)
-    assert batch.sizes.width == 3
+    assert (batch.sizes.width, batch.sizes.chunks) == (3, (1, 4))
     assert slots.lengths.tolist() == [3, 4, 5, 0]
 
 

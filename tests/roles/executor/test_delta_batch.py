@@ -67,6 +67,15 @@ def test_other_steps_have_none(more):
     assert batch.layout == Layout(*map(len, deltas_of(m.Plan(1, decodes=ints(0), **more))[1:]))
 
 
+def test_sequences_of_several_rows_are_counted():
+    plan = m.Plan(1, chunks=ints((0, 1, 1), (1, 1, 0), (3, 1, 1)), chunk_ids=ints(5, 6, 7), decodes=ints(2))
+    assert make_delta_batch(plan, admitted(), vocabulary=9).sizes.chunks == (0, 3)
+    host = HostSlots(2, 6, page_size=2)
+    admits = [m.Admit(slot, 0, ints(2 * slot, 2 * slot + 1), m.Sampling()) for slot in range(2)]
+    plan = m.Plan(1, admits, chunks=ints((0, 3, 1), (1, 1, 0)), chunk_ids=ints(5, 6, 7, 8))
+    assert make_delta_batch(plan, host, vocabulary=9).sizes.chunks == (1, 4)
+
+
 def test_lengths_and_widths_follow_the_plans():
     host = admitted()
     make_delta_batch(m.Plan(1, decodes=ints(0)), host, vocabulary=9)
