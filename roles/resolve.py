@@ -15,7 +15,7 @@ from stretto.roles.actor import SetupError, die_with_parent
 from stretto.roles.config import Config
 from stretto.roles.executor.sim.models import simulated_model
 from stretto.roles.executor.weights.model_config import load_model_config
-from stretto.roles.executor.weights.prepare import locate
+from stretto.roles.executor.weights.prepare import ERROR, locate
 from stretto.roles.graph import names
 from stretto.roles.preflight import advice
 
@@ -82,10 +82,12 @@ def _prepare(model: str, cache: Path, say: Callable[[str], None]) -> Path:
     last = ""
     for line in process.stderr:
         last = line.strip() or last
-        say(line.rstrip())
+        if not line.startswith(ERROR):
+            say(line.rstrip())
     out = process.stdout.read().strip()
     if process.wait() != 0:
-        raise SetupError(f"cannot prepare model {model or EMBEDDED_NAME!r} in {cache}: {last}")
+        own_words = last.removeprefix(ERROR) if last.startswith(ERROR) else ""
+        raise SetupError(own_words or f"cannot prepare model {model or EMBEDDED_NAME!r} in {cache}: {last}")
     return Path(out.splitlines()[-1])
 
 

@@ -41,3 +41,12 @@ def test_a_cache_directory_that_cannot_be_written_is_told(tmp_path, monkeypatch)
     monkeypatch.setenv("STRETTO_CACHE", str(tmp_path / "file"))
     with pytest.raises(SetupError, match=r"cannot write to the cache directory .*/file: .*STRETTO_CACHE"):
         resolve(Config(), print)
+
+
+def test_why_a_model_cannot_be_had_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRETTO_CACHE", str(tmp_path))
+    (tmp_path / "a.gguf").write_bytes(b"GGUF")
+    said: list[str] = []
+    with pytest.raises(SetupError, match=r"^/.*a\.gguf is damaged or cut short"):
+        resolve(Config(model=str(tmp_path / "a.gguf")), said.append)
+    assert said == ["converting a.gguf (once; the next start finds it ready)"]

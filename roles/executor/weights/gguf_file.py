@@ -82,9 +82,9 @@ class GGUFFile:
         )
 
     def _parse(self) -> None:
-        magic, version, tensor_count, pair_count = struct.unpack_from("<4sIQQ", self._data, 0)
-        if magic != b"GGUF":
+        if self._data[:4] != b"GGUF":
             raise ModelError(f"{self.path} is not a GGUF file")
+        version, tensor_count, pair_count = struct.unpack_from("<IQQ", self._data, 4)
         if version not in _VERSIONS:
             raise ModelError(
                 f"{self.path} is GGUF version {version}; versions 2 and 3, little-endian, are read"

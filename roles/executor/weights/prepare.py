@@ -2,8 +2,8 @@
 
 `locate` is cheap and is tried at every start; `prepare` does what is left to do, once. As a command,
 `python -m stretto.roles.executor.weights.prepare MODEL CACHE_DIR`, it prints its progress to standard error,
-with the error, if any, as the last line, and the directory to standard output: the memory of a conversion
-goes back to the system with its process.
+with the error, if any, as the last line after `ERROR`, and the directory to standard output: the memory of a
+conversion goes back to the system with its process.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from pathlib import Path
 from stretto.roles.executor.weights import layout, sources
 from stretto.roles.executor.weights.errors import ModelError
 from stretto.roles.executor.weights.model_config import load_model_config
+
+ERROR = "error: "
+"""Before the one line of the command's output that says why it failed."""
 
 
 def locate(model: str, cache_dir: Path) -> Path | None:
@@ -73,11 +76,17 @@ def main(arguments: list[str]) -> int:
     model, cache_dir = arguments
     try:
         directory = prepare(model, Path(cache_dir), lambda line: print(line, file=sys.stderr, flush=True))
-    except (ModelError, OSError) as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
-        return 1
+    except ModelError as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(f"cannot prepare model {model!r} in {cache_dir}: {error}")
     print(directory)
     return 0
+
+
+def _fail(reason: str) -> int:
+    print(ERROR + " ".join(reason.split()), file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

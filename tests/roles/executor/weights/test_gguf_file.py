@@ -73,6 +73,7 @@ def test_a_file_cut_anywhere_is_refused(path: Path) -> None:
     [
         (b"", "cannot read"),
         (b"PK\3\4" + bytes(100), "is not a GGUF file"),
+        (b"<html>", "is not a GGUF file"),
         (b"GGUF\0\0\0\3" + bytes(100), "version 50331648"),
         (b"GGUF\3\0\0\0" + b"\xff" * 100, "damaged"),
     ],
