@@ -22,9 +22,9 @@ def rms_norm(
 ) -> None:
     """out = norm(x) * weight, or, with a residual: residual += x, then out = norm(residual) * weight.
 
-    out, x: [T, H], rows may be strided; out may be x. weight: [H]. residual: float32 [T, H], updated in
-    place. norm(y) = y / sqrt(mean(y * y) + eps), in float32 whatever the dtypes. For a norm per head, T
-    counts heads.
+    out, x: [T, H], or without a residual [T, heads, H], a norm for each head; strided in all but the elements
+    of a row. out may be x. weight: [H]. residual: float32 [T, H], updated in place. norm(y) = y /
+    sqrt(mean(y * y) + eps), in float32 whatever the dtypes.
     """
     if out.is_cpu and cpu.fits(out, x, weight, residual):
         cpu.rms_norm(out, x, weight, eps, residual)

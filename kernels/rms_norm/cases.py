@@ -15,8 +15,15 @@ def cases(capability: int) -> Iterator[tuple[str, Callable[[], None]]]:
     for width in (64, 128, 2048, 4096, 5120, 8192):
         for residual in (False, True):
             yield f"bfloat16 {width}{' residual' * residual}", partial(_call, width, torch.bfloat16, residual)
+    for width, heads in ((64, 8), (128, 8), (128, 32)):
+        yield f"bfloat16 {heads} heads of {width}", partial(_heads, heads, width)
     for dtype in (torch.float16, torch.float32):
         yield f"{str(dtype)[6:]} 4096 residual", partial(_call, 4096, dtype, True)
+
+
+def _heads(count: int, width: int) -> None:
+    x, weight = torch.empty(16, 48, width, dtype=torch.bfloat16), torch.empty(width, dtype=torch.bfloat16)
+    rms_norm(x[:, :count], x[:, :count], weight, 1e-5)
 
 
 def _call(width: int, dtype: torch.dtype, residual: bool) -> None:

@@ -25,7 +25,11 @@ from stretto.kernels.pool import (
 GRAIN = 1 << 15
 """Elements under which one thread is used: 32 K take it 4.5 us, and waking another some 3 us."""
 
-_Args = arguments("out x weight residual rows width out_stride x_stride residual_stride", "eps")
+_Args = arguments(
+    "out x weight residual rows heads width"
+    " out_stride out_head_stride x_stride x_head_stride residual_stride",
+    "eps",
+)
 
 
 @simd.device()
@@ -67,13 +71,15 @@ def rms_norm_kernel(pointer: Any) -> None:
     out, x, weight, residual = floats(a.out), floats(a.x), floats(a.weight), floats(a.residual)
     begin, end = share(a.rows, np.int64(thread_index()), np.int64(thread_count()))
     for row in range(begin, end):
-        source, start = x, row * a.x_stride
+        token, head = row // a.heads, row % a.heads
+        source, start = x, token * a.x_stride + head * a.x_head_stride
         if a.residual != 0:
             _add_row(residual, row * a.residual_stride, x, start, a.width)
             source, start = residual, row * a.residual_stride
         mean = _sum_of_squares(source, start, a.width) / np.float32(a.width)
         scale = np.float32(1.0) / np.sqrt(mean + np.float32(a.eps))
-        _scale_row(out, row * a.out_stride, source, start, scale, weight, a.width)
+        to = token * a.out_stride + head * a.out_head_stride
+        _scale_row(out, to, source, start, scale, weight, a.width)
 
 
 def fits(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor | None) -> bool:
@@ -82,7 +88,7 @@ def fits(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, residual: tor
         x.is_cpu
         and out.dtype is x.dtype is weight.dtype is torch.float32
         and out.stride(-1) == x.stride(-1) == 1
-        and (residual is None or residual.stride(-1) == 1)
+        and (residual is None or (x.dim() == 2 and residual.stride(-1) == 1))
     )
 
 
@@ -94,7 +100,7 @@ def rms_norm(
     residual: torch.Tensor | None = None,
 ) -> None:
     """See `stretto.kernels.rms_norm.rms_norm`."""
-    rows, width = x.shape
+    rows, heads, width = x.shape[:-1].numel(), x.shape[1] if x.dim() == 3 else 1, x.shape[-1]
     rms_norm_kernel(
         threads_for(rows * width, GRAIN),
         out.data_ptr(),
@@ -102,9 +108,12 @@ def rms_norm(
         weight.data_ptr(),
         0 if residual is None else residual.data_ptr(),
         rows,
+        heads,
         width,
         out.stride(0),
+        out.stride(-2),
         x.stride(0),
+        x.stride(-2),
         0 if residual is None else residual.stride(0),
         eps,
     )

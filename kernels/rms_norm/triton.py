@@ -24,17 +24,22 @@ def rms_norm_kernel(
     residual: tl.tensor,
     count: tl.tensor,
     out_stride: tl.tensor,
+    out_head_stride: tl.tensor,
     x_stride: tl.tensor,
+    x_head_stride: tl.tensor,
     residual_stride: tl.tensor,
     eps: tl.tensor,
+    HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
     rows = (tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS))[:, None]
     columns = tl.arange(0, BLOCK)[None, :]
+    tokens, heads = rows // HEADS, rows % HEADS
     keep = (rows < count) & (columns < WIDTH)
-    hidden = tl.load(x + rows * x_stride + columns, mask=keep, other=0.0).to(tl.float32)
+    mine = x + tokens * x_stride + heads * x_head_stride
+    hidden = tl.load(mine + columns, mask=keep, other=0.0).to(tl.float32)
     if residual is not None:
         at = residual + rows * residual_stride + columns
         hidden += tl.load(at, mask=keep, other=0.0)
@@ -42,7 +47,8 @@ def rms_norm_kernel(
     mean = tl.sum(hidden * hidden, axis=1, keep_dims=True) / WIDTH
     gain = tl.load(weight + columns, mask=columns < WIDTH, other=0.0).to(tl.float32)
     normed = hidden * (1.0 / tl.sqrt_rn(mean + eps)) * gain
-    tl.store(out + rows * out_stride + columns, normed.to(out.dtype.element_ty), mask=keep)
+    to = out + tokens * out_stride + heads * out_head_stride
+    tl.store(to + columns, normed.to(out.dtype.element_ty), mask=keep)
 
 
 def rms_norm(
@@ -53,7 +59,7 @@ def rms_norm(
     residual: torch.Tensor | None = None,
 ) -> None:
     """See `stretto.kernels.rms_norm.rms_norm`. Elements of a row lie side by side."""
-    count, width = x.shape
+    count, heads, width = x.shape[:-1].numel(), x.shape[1] if x.dim() == 3 else 1, x.shape[-1]
     config = choose(CONFIGS)
     block = triton.next_power_of_2(width)
     rows = max(1, config["tile"] // block)
@@ -65,9 +71,12 @@ def rms_norm(
         residual,
         count,
         out.stride(0),
+        out.stride(-2),
         x.stride(0),
+        x.stride(-2),
         0 if residual is None else residual.stride(0),
         eps,
+        HEADS=heads,
         WIDTH=width,
         ROWS=rows,
         BLOCK=block,

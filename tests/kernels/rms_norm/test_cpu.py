@@ -41,6 +41,18 @@ def test_rows_may_be_strided_and_nothing_else_is_written(assert_close, nan):
     assert out[:, 63:].isnan().all()
 
 
+@pytest.mark.parametrize(("tokens", "width"), [(1, 64), (5, 30), (300, 128)])
+def test_heads_in_a_wider_matrix_are_normed_in_place_with_the_bits_of_rows(tokens, width):
+    qkv, weight = torch.randn(tokens, 7, width), torch.rand(width)
+    heads, expected = qkv[:, 2:5], qkv.clone()
+    rows = heads.clone().view(-1, width)
+    rms_norm(rows, rows, weight, 1e-5)
+    expected[:, 2:5] = rows.view(tokens, 3, width)
+    assert cpu.fits(heads, heads, weight, None)
+    rms_norm(heads, heads, weight, 1e-5)
+    assert torch.equal(qkv, expected)
+
+
 def test_a_row_has_the_same_bits_alone_and_among_others(nan):
     x, weight, all_rows, one = torch.randn(200, 576), torch.rand(576), nan(200, 576), nan(1, 576)
     rms_norm(all_rows, x, weight, 1e-5)

@@ -22,6 +22,17 @@ def test_equals_the_reference(assert_close, nan, rows, width, residual, dtype):
         assert torch.equal(*sums)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "width"), [(1, 64), (5, 30), (9, 128)])
+def test_heads_in_a_wider_matrix_are_normed_in_place(assert_close, tokens, width, dtype):
+    qkv, weight = torch.randn(tokens, 7, width).to(dtype), torch.rand(width).to(dtype)
+    expected = qkv.clone()
+    triton.rms_norm(qkv[:, 2:5], qkv[:, 2:5], weight, 1e-5)
+    reference.rms_norm(expected[:, 2:5], expected[:, 2:5], weight, 1e-5)
+    assert_close(qkv, expected)
+    assert torch.equal(qkv[:, [0, 1, 5, 6]], expected[:, [0, 1, 5, 6]])
+
+
 def test_a_row_does_not_depend_on_the_batch(nan):
     x, weight, outs = torch.randn(37, 64), torch.rand(64), [nan(37, 64), nan(1, 64)]
     triton.rms_norm(outs[0], x, weight, 1e-5)

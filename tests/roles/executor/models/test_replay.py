@@ -44,6 +44,16 @@ def test_decodes_are_replayed_with_the_bits_of_other_steps(
     assert sorted(model._replay._programs) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("options", [{}, {"quantization": "int8", "kv_dtype": torch.float16}])
+def test_decodes_of_a_model_with_norms_of_heads_are_replayed_with_the_bits_of_other_steps(
+    options: dict[str, Any], make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
+) -> None:
+    model = load_model(make_tiny("Qwen3", head_dim=32), **options)
+    plain = run(model, make_bench, recorder, replayed=False)
+    assert all(map(torch.equal, plain, run(model, make_bench, recorder, replayed=True)))
+    assert sorted(model._replay._programs) == [1, 2, 3]
+
+
 @pytest.mark.parametrize("layers", [4, 2])
 def test_decodes_of_layers_with_windows_are_replayed_with_the_bits_of_other_steps(
     layers: int, make_tiny: Any, load_model: Any, make_bench: Any, recorder: Any
@@ -81,7 +91,7 @@ def bench_tokens(recorded: Any) -> list[int]:
 def test_a_model_that_does_some_of_it_in_torch_is_not_replayed(
     make_tiny: Any, load_model: Any, make_bench: Any
 ) -> None:
-    model = load_model(make_tiny("Qwen3", head_dim=32))
+    model = load_model(make_tiny(), kv_dtype=torch.bfloat16)  # no kernel has such a cache
     (tokens,) = make_bench(model).generate([random_ids(9)], 5)
     assert len(tokens) == 5
     assert model._replay._whole is False
