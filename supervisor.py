@@ -120,7 +120,8 @@ class Supervisor:
         self._replacer.cancel()
         grace = 0.0 if self._failure else self.config.grace
         if grace and (live := self._live_requests()):
-            self._say(f"{live} requests have {grace:g} s to finish; a second signal ends them at once")
+            have = "1 request has" if live == 1 else f"{live} requests have"
+            self._say(f"{have} {grace:g} s to finish; a second signal ends what is left")
         until = time.monotonic() + grace
         await self._stop(self._playing("gateway"), grace)
         self._ending = True
@@ -353,7 +354,7 @@ def serve_command(ready_fd: int | None, parent_fd: int | None, **options: Any) -
 
 def _greet(config: Config, seconds: float) -> None:
     """Say that the server is ready, and one line to try it."""
-    base = f"http://{config.host}:{config.port}"
+    base = f"http://{f'[{config.host}]' if ':' in config.host else config.host}:{config.port}"
     where = f"unix:{config.uds}" if config.uds else base
     click.echo(f"Stretto serves {config.served_model_name} at {where} (ready in {seconds:.1f} s)")
     if not config.uds:

@@ -151,16 +151,17 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: Request) -> None:
         """Give the application that way."""
-        self.app = _with_abort(self.app, self.transport)
+        self.app = self._wrapped(self.app)
         super().handle_connect(event)
 
+    def _wrapped(self, app: Any) -> App:
+        async def wrapped(scope: Any, receive: Any, send: Any) -> None:
+            scope.setdefault("extensions", {})["stretto.abort"] = self.transport.abort
+            await app(scope, receive, send)
+            if self.initial_response is not None:
+                self.handshake_complete = True  # by a refusal, which uvicorn would log as an error of ours
 
-def _with_abort(app: Any, transport: asyncio.Transport) -> App:
-    async def wrapped(scope: Any, receive: Any, send: Any) -> None:
-        scope.setdefault("extensions", {})["stretto.abort"] = transport.abort
-        await app(scope, receive, send)
-
-    return wrapped
+        return wrapped
 
 
 @functools.lru_cache(maxsize=1)

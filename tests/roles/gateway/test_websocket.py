@@ -313,6 +313,16 @@ def test_open_sockets_are_counted(house: House) -> None:
     assert [*counts, meter.value("connections_live")] == [0, 1, 0]
 
 
+def test_a_handshake_that_is_refused_is_no_error_of_the_server(
+    build: Callable[..., House], caplog: pytest.LogCaptureFixture
+) -> None:
+    house = build(api_key="secret")
+    with pytest.raises(InvalidStatus):
+        connect(house.ws_url, open_timeout=PATIENCE)
+    house.close()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_the_key_belongs_in_the_header(build: Callable[..., House]) -> None:
     house = build(api_key="secret")
     for url in (house.ws_url, house.ws_url + "?api_key=secret"):
