@@ -70,11 +70,12 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
     shape = PageShape(model.kv_layers, config.page_size, *heads, model.kv_dtype, groups)
     longest = -(-max_len // config.page_size)
     kind = runner_kind(config, device.torch_device, model, attention)
+    stream = None
     if device.torch_device.type == "cuda":
         progress("running the largest step")
         rows, blocks = config.max_batched_tokens or ROWS, longest * groups + model.state_pages
         largest = largest_plan(rows, config.max_seqs, max_len, blocks)
-        run_largest(kind, device, model, shape, largest, config.max_seqs, longest)
+        stream = run_largest(kind, device, model, shape, largest, config.max_seqs, longest)
     pages = _count_pages(config, shape, device, max_len)
     if device.torch_device.type == "cpu":
         _compile_kernels(model_config, loader, progress)
@@ -89,6 +90,7 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
         pages_per_slot=longest,
         wake=wake,
         transfers=None if tiers is None else tiers.transfers,
+        stream=stream,
     )
     dtype, layout = str(model.dtype).removeprefix("torch."), (model.kv_windows, model.state_pages)
     return Built(runner, device.name, dtype, pages, tiers, *layout)

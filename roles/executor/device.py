@@ -49,6 +49,9 @@ class Stream(Protocol):
     def wait(self, event: Event) -> None:
         """Do nothing given after this until `event`, already recorded on another stream, is done."""
 
+    def catch_up(self) -> None:
+        """Let work given after this see all that the calling thread has put on the device so far."""
+
 
 class Output(Protocol):
     """A buffer of results: `tensor` on the device, `host` for the reader."""
@@ -69,7 +72,7 @@ class Device(Protocol):
     torch_device: torch.device
 
     def stream(self) -> Stream:
-        """A new stream, whose work sees all that the calling thread has put on the device before."""
+        """A new stream, which has caught up."""
 
     def event(self) -> Event:
         """A new event, not recorded yet."""

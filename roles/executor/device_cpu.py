@@ -74,6 +74,9 @@ class CpuStream:
     def wait(self, event: CpuEvent) -> None:
         self._queue.put(event.wait)
 
+    def catch_up(self) -> None:
+        """What the calling thread does is done at once."""
+
     def close(self) -> None:
         """Finish what is queued, then end the thread."""
         self._queue.put(None)

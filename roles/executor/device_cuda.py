@@ -79,7 +79,7 @@ class CudaStream:
     def __init__(self, cuda: Any) -> None:
         self._cuda = cuda
         self.raw = cuda.Stream()
-        self.raw.wait_stream(cuda.current_stream())
+        self.catch_up()
 
     def submit(self, work: Callable[[], None]) -> None:
         with self._cuda.stream(self.raw), torch.inference_mode():
@@ -90,6 +90,9 @@ class CudaStream:
 
     def wait(self, event: CudaEvent) -> None:
         self.raw.wait_event(event.raw)
+
+    def catch_up(self) -> None:
+        self.raw.wait_stream(self._cuda.current_stream())
 
 
 class CudaStaging:

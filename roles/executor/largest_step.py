@@ -1,7 +1,8 @@
 """How much of a GPU's memory the KV pool may have: the largest step is run once, before there is a pool.
 
-What that step allocates stays with torch's allocator, or in the model's workspace, and serves all later
-steps. So what is free afterwards is free for good, but for what graphs take.
+What that step allocates stays with torch's allocator, which keeps it for the stream that the step ran on, or
+in the model's workspace, and serves all later steps of that stream. So what is free afterwards is free for
+good, but for what graphs take.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 
 from stretto.roles import messages as m
-from stretto.roles.executor.device import Device
+from stretto.roles.executor.device import Device, Stream
 from stretto.roles.executor.errors import ConfigError
 from stretto.roles.executor.kv import PageShape, parse_size, readable
 from stretto.roles.executor.models.interface import Model
@@ -54,8 +55,12 @@ def run_largest(
     plan: m.Plan,
     slots: int,
     pages_per_slot: int,
-) -> None:
-    """Run the plan to its end, in a runner of that kind. Raises ConfigError when there is no room for it."""
+) -> Stream:
+    """Run the plan to its end, in a runner of that kind. Returns the stream that later steps shall run on.
+
+    Raises ConfigError when there is no room for it.
+    """
+    stream = device.stream()
     try:
         runner = kind(
             device=device,
@@ -64,6 +69,7 @@ def run_largest(
             slots=slots,
             pages_per_slot=pages_per_slot,
             wake=_nobody,
+            stream=stream,
         )
         runner.launch(plan)
         while not runner.collect():
@@ -74,6 +80,7 @@ def run_largest(
             f"no room for a step of {rows} prompt tokens and {slots} sequences beside the weights; give a "
             "smaller --max-batched-tokens or --max-seqs"
         ) from error
+    return stream
 
 
 def _nobody() -> None:

@@ -20,7 +20,7 @@ from stretto.kernels.copy_pages import copy_pages
 from stretto.roles import messages as m
 from stretto.roles.executor.batch import Batch, Sizes, Updates, make_batch
 from stretto.roles.executor.control_state import ControlState
-from stretto.roles.executor.device import Device, Event
+from stretto.roles.executor.device import Device, Event, Stream
 from stretto.roles.executor.kv import KVCache
 from stretto.roles.executor.landing import Landing
 from stretto.roles.executor.models.interface import Context, Logits, Model
@@ -56,7 +56,8 @@ class Step:
 class Runner:
     """Owns the slots, the pool and the stream. All methods are for the role's thread.
 
-    `wake` is called, on some other thread, when a step has landed.
+    `wake` is called, on some other thread, when a step has landed. stream: one that nobody else uses, for the
+    steps; None: a new one.
     """
 
     spare_slots = 0
@@ -71,6 +72,7 @@ class Runner:
         pages_per_slot: int,
         wake: Callable[[], None],
         transfers: Transfers | None = None,
+        stream: Stream | None = None,
     ) -> None:
         self._device, self._model, self._cache, self._wake = device, model, cache, wake
         self._transfers = transfers
@@ -81,7 +83,8 @@ class Runner:
         context = pages_per_slot * cache.keys.shape[2]
         self._controls = ControlState(slots, model.vocab_size, context, device.torch_device)
         self._sampler = Sampler(self._state, self._controls)
-        self._stream = device.stream()
+        self._stream = device.stream() if stream is None else stream
+        self._stream.catch_up()
         self._steps: deque[Step] = deque()
         self.reset()
 

@@ -37,6 +37,7 @@ class DeviceRunner(Runner):
         self._decode = DecodeSteps(
             self._device, self._model, self._cache, self._slot_state, self._sampler, graphs
         )
+        self._stream.catch_up()  # the zeros above are not there before the host has had them written
 
     def _make_batch(self, plan: m.Plan) -> DeltaBatch[Any]:
         return make_delta_batch(plan, self._mirror, self._model.vocab_size)

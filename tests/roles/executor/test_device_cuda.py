@@ -258,6 +258,22 @@ def test_the_device_runner_gives_the_same_tokens_too(make_bench: Any, tiny: Any)
     assert tokens == make_bench(tiny).generate(prompts, 12, chunk=2)
 
 
+def test_steps_see_the_state_that_was_made_for_them(
+    make_bench: Any, tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda, zeros = Cuda(), torch.zeros
+
+    def noted(*shape: Any, **kind: Any) -> torch.Tensor:
+        cuda.log.append(("zeros", cuda.current.name, None))
+        return zeros(*shape, **kind)
+
+    monkeypatch.setattr(torch, "zeros", noted)
+    kind = functools.partial(CudaDevice, cuda=cuda, place=torch.device("cpu"))
+    make_bench(tiny, device=kind, runner=DeviceRunner)
+    filled = max(at for at, (what, _, _) in enumerate(cuda.log) if what == "zeros")
+    assert cuda.log.index(("wait", "compute", cuda.default), filled)
+
+
 def test_work_is_captured_on_its_stream_into_a_pool_that_all_graphs_share(
     device: CudaDevice, cuda: Cuda
 ) -> None:

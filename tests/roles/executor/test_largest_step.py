@@ -30,7 +30,8 @@ def test_it_is_no_larger_than_the_slots_allow():
 @pytest.mark.parametrize("kind", [DeviceRunner, Runner])
 def test_it_runs_in_a_pool_of_one_page(tiny, kind):
     device, shape = CpuDevice(lambda: None), PageShape(2, 16, 2, 16, torch.float32)
-    run_largest(kind, device, tiny, shape, largest_plan(40, 4, 32, 2), slots=4, pages_per_slot=2)
+    stream = run_largest(kind, device, tiny, shape, largest_plan(40, 4, 32, 2), slots=4, pages_per_slot=2)
+    assert device._streams == [stream]
     device.check()
     device.close()
 

@@ -13,6 +13,7 @@ from stretto.kernels.sample.reference import sample
 from stretto.roles import messages as m
 from stretto.roles.executor.kv import KVCache
 from stretto.roles.executor.models.interface import Context, Logits
+from stretto.roles.executor.runner import Runner
 
 GREEDY = m.Sampling()
 
@@ -98,6 +99,18 @@ def test_a_plan_without_rows_has_a_result(make_bench: Any) -> None:
     bench = make_bench(Counter())
     assert bench.step() == []
     assert bench.step(admits={1: GREEDY}) == []
+
+
+def test_steps_run_on_the_stream_that_is_given(make_bench: Any, tiny: Any) -> None:
+    given: list[Any] = []
+
+    def kind(device: Any, **rest: Any) -> Runner:
+        given.append(device.stream())
+        return Runner(device, **rest, stream=given[0])
+
+    bench = make_bench(tiny, runner=kind)
+    assert bench.runner._stream is given[0]
+    assert bench.generate([[3, 1]], 3) == make_bench(tiny).generate([[3, 1]], 3)
 
 
 def test_two_steps_are_in_flight_and_not_three(make_bench: Any) -> None:
