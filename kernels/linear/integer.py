@@ -12,7 +12,6 @@ rows, milliseconds: 9.0, 12.3, 47.6; 4.8, 7.1, 26.4; 4.1, 7.2, 28.3. The same co
 from __future__ import annotations
 
 import functools
-import threading
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from stretto.kernels import llvm, simd
+from stretto.kernels.buffers import Buffers
 from stretto.kernels.dot import block_bytes, make_dot
 from stretto.kernels.linear.cpu import AHEAD, COLUMNS, PANELS, ROWS, deliver
 from stretto.kernels.linear.quantized import FORMATS, Format, Packed
@@ -205,21 +205,7 @@ def rows(packed: Packed, index: torch.Tensor) -> torch.Tensor:
     return out
 
 
-class _Buffers(threading.local):
-    """Memory for rounded rows, kept by each thread that calls; one buffer for every power of two."""
-
-    def __init__(self) -> None:
-        self._by_size: dict[int, torch.Tensor] = {}
-
-    def least(self, size: int) -> torch.Tensor:
-        """A buffer of at least `size` bytes, whose contents last until the next call."""
-        power = max(size - 1, 0).bit_length()
-        if power not in self._by_size:
-            self._by_size[power] = torch.empty(1 << power, dtype=torch.uint8)
-        return self._by_size[power]
-
-
-_buffers = _Buffers()
+_buffers = Buffers()
 
 
 def multiply(out: torch.Tensor, x: torch.Tensor, packed: Packed, bias: torch.Tensor | None) -> None:

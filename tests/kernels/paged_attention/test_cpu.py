@@ -33,6 +33,32 @@ def test_bits_are_the_same_for_every_chunk_and_page_size(chunk, page_size):
         assert torch.equal(attend(q[begin:end], cache, [end - begin], [end]), whole[begin:end])
 
 
+@pytest.mark.parametrize("window", [0, 21, 700])
+@pytest.mark.parametrize("page_size", [5, 16])
+def test_bits_are_the_same_whether_segments_are_shared_out_or_not(page_size, window):
+    length, span = 2 * cpu.SEGMENT + 90, {"window": window}
+    content, q = torch.randn(2, length, 3, 64), torch.randn(length, 9, 64)
+    whole = attend(q, paged([content], 16), [length], [length], **span)
+    ends = [1, *range(cpu.SEGMENT - 1, cpu.SEGMENT + 3), 2 * cpu.SEGMENT, 2 * cpu.SEGMENT + 1, length]
+    rows, expected = q[[end - 1 for end in ends]], whole[[end - 1 for end in ends]]
+    together = attend(rows, paged([content[:, :end] for end in ends], page_size), [1] * 8, ends, **span)
+    assert torch.equal(together, expected)
+    for row, end, mine in zip(rows, ends, expected, strict=True):
+        alone = attend(row[None], paged([content[:, :end]], page_size), [1], [end], **span)
+        assert torch.equal(alone[0], mine)
+    start = cpu.SEGMENT - 13
+    assert torch.equal(
+        attend(q[start:], paged([content], 16), [length - start], [length], **span), whole[start:]
+    )
+
+
+def test_segments_of_two_sequences_equal_the_reference(assert_close):
+    lengths = [3, 1500]
+    cache, q = paged([torch.randn(2, n, 4, 80) for n in lengths], 16), torch.randn(2, 8, 80)
+    expected = attend_by(reference.paged_attention, q, cache, [1, 1], lengths)
+    assert_close(attend(q, cache, [1, 1], lengths), expected)
+
+
 def test_bits_are_the_same_alone_and_in_a_batch():
     lengths, rows = [1, 16, 17, 100, 300], [1, 1, 5, 1, 40]
     contents = [torch.randn(2, n, 3, 64) for n in lengths]

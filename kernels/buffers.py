@@ -1,0 +1,23 @@
+"""Memory that a kernel works in, kept from call to call."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+
+
+class Buffers(threading.local):
+    """Each thread that calls has its own; one buffer for every power of two, which stays where it is, so that
+    recorded calls (`program.py`) find it again.
+    """
+
+    def __init__(self) -> None:
+        self._by_size: dict[int, torch.Tensor] = {}
+
+    def least(self, size: int) -> torch.Tensor:
+        """A buffer of at least `size` bytes, whose contents last until the next call."""
+        power = max(size - 1, 0).bit_length()
+        if power not in self._by_size:
+            self._by_size[power] = torch.empty(1 << power, dtype=torch.uint8)
+        return self._by_size[power]
