@@ -60,8 +60,8 @@ SEGMENT = 512
 """Tokens of a segment: whole tiles."""
 
 ENOUGH = 2
-"""Decodes, or segments of them, a thread from which on each is a unit of work, whose heads read the cache in one
-go; with fewer, each head is one."""
+"""Decodes, or segments of them, a thread from which on each is a unit of work, whose heads read the cache in
+one go; with fewer, each head is one."""
 
 LINE = 64
 """Bytes that the caches fetch at once."""
