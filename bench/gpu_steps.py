@@ -28,7 +28,9 @@ from stretto.roles.executor.models.loader import Loader
 from stretto.roles.executor.runner_device import DeviceRunner
 from stretto.roles.executor.weights.model_config import ModelConfig, parse
 
-PAGE, PATIENCE = 16, 30.0
+PAGE = 16
+PATIENCE = 1.0
+"""Seconds after which a GPU that says nothing is asked whether it has failed."""
 WARM = 8
 """Steps that are not measured: kernels are compiled, graphs are captured."""
 
@@ -193,7 +195,7 @@ class Steps:
                 self.runner.launch(pending)
                 self.host_seconds += time.perf_counter() - began
                 pending = next(plans, None)
-            self.landed.wait(PATIENCE)  # a GPU that has failed says so in `collect`
+            self.landed.wait(PATIENCE)
             self.landed.clear()
             began = time.perf_counter()
             results += self.runner.collect()

@@ -1,8 +1,8 @@
-"""An NVIDIA GPU as a device: one compute stream, a copy stream for each direction, and a watcher thread.
+"""An NVIDIA GPU as a device: one compute stream, a copy stream for each direction, and watcher threads.
 
 The host never waits for the compute stream. Inputs go through two pinned buffers with device twins, results
-come back through pinned memory, and events say when each may be used again. The watcher blocks on events
-with the interpreter lock released.
+come back through pinned memory, and events say when each may be used again. Watchers block on events with the
+interpreter lock released.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CudaClock:
         return seconds + anchor.elapsed_time(raw) / 1e3
 
     def refresh(self) -> None:
-        """Drop a new anchor when the last one is old; called by the watcher."""
+        """Drop a new anchor when the last one is old; called by watchers."""
         if time.monotonic() - self._anchor[1] > ANCHOR_SECONDS:
             self._anchor = self._drop_anchor()
 
@@ -56,17 +56,18 @@ class CudaEvent:
 
     def __init__(self, cuda: Any, clock: CudaClock) -> None:
         self.raw = cuda.Event(enable_timing=True, blocking=True)
+        self.stream: Any = None
+        """The raw stream that it was recorded on."""
         self._clock = clock
-        self._recorded = False
 
     def record(self, stream: Any) -> None:
         """Record on a raw stream. CUDA calls an event that was never recorded done; this one is not."""
         self.raw.record(stream)
-        self._recorded = True
+        self.stream = stream
 
     @property
     def done(self) -> bool:
-        return self._recorded and self.raw.query()
+        return self.stream is not None and self.raw.query()
 
     @property
     def time(self) -> float:
@@ -142,8 +143,41 @@ class CudaOutput:
         self._copies.record(event)
 
 
+class Watcher:
+    """A thread that waits for events of one stream, which come to pass in order, and calls back.
+
+    passed: called after each. failed: called, last of all, with what the GPU reports.
+    """
+
+    def __init__(self, passed: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        self._passed, self._failed = passed, failed
+        self._queue: SimpleQueue[tuple[CudaEvent, Callable[[], None]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._watch, name="stretto-events", daemon=True)
+        self._thread.start()
+
+    def watch(self, event: CudaEvent, callback: Callable[[], None]) -> None:
+        """Call back once the event is done."""
+        self._queue.put((event, callback))
+
+    def close(self) -> None:
+        """End when all events given so far are done."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while (item := self._queue.get()) is not None:
+            event, callback = item
+            try:
+                event.raw.synchronize()
+                self._passed()
+            except Exception as error:
+                self._failed(error)
+                return
+            callback()
+
+
 class CudaDevice:
-    """See `device.Device`. `alarm` is called, on the watcher's thread, when the GPU reports an error.
+    """See `device.Device`. `alarm` is called, on a watcher's thread, when the GPU reports an error.
 
     `cuda` has the interface of `torch.cuda`, and `place` says where tensors live: tests give others.
     """
@@ -160,9 +194,8 @@ class CudaDevice:
         self._staging = [CudaStaging(cuda, self.torch_device) for _ in range(2)]
         self._clock = CudaClock(cuda)
         self._graphs: Any = None
-        self._watched: SimpleQueue[tuple[CudaEvent, Callable[[], None]] | None] = SimpleQueue()
-        self._watcher = threading.Thread(target=self._watch, name="stretto-events", daemon=True)
-        self._watcher.start()
+        self._watchers: dict[Any, Watcher] = {}
+        """By raw stream, of those that somebody waits for: a long transfer keeps no step's result back."""
 
     def stream(self) -> CudaStream:
         return self._new_stream()
@@ -171,7 +204,9 @@ class CudaDevice:
         return CudaEvent(self._cuda, self._clock)
 
     def on_done(self, event: CudaEvent, callback: Callable[[], None]) -> None:
-        self._watched.put((event, callback))
+        if event.stream not in self._watchers:
+            self._watchers[event.stream] = Watcher(self._clock.refresh, self._failed)
+        self._watchers[event.stream].watch(event, callback)
 
     def upload(self, stream: CudaStream, arrays: Sequence[np.ndarray]) -> list[torch.Tensor]:
         starts, size = staging.offsets(arrays)
@@ -215,8 +250,8 @@ class CudaDevice:
         return self._cuda.mem_get_info()[1]
 
     def close(self) -> None:
-        self._watched.put(None)
-        self._watcher.join()
+        for watcher in self._watchers.values():
+            watcher.close()
 
     def _new_stream(self) -> CudaStream:
         return CudaStream(self._cuda)
@@ -230,17 +265,10 @@ class CudaDevice:
             buffer.reserve(size, stream.raw)
         return buffer
 
-    def _watch(self) -> None:
-        while (item := self._watched.get()) is not None:
-            event, callback = item
-            try:
-                event.raw.synchronize()
-                self._clock.refresh()
-            except Exception as error:  # handed to the role, which raises it: see check
-                self._error = error
-                self._alarm()
-                return
-            callback()
+    def _failed(self, error: Exception) -> None:
+        """Hand an error to the role, which raises it: see `check`."""
+        self._error = error
+        self._alarm()
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor) -> None:

@@ -228,6 +228,21 @@ def test_the_watcher_calls_back(device: CudaDevice) -> None:
     assert called.wait(60)
 
 
+def test_a_stream_that_is_long_at_work_keeps_nothing_of_others_back(
+    device: CudaDevice, cuda: Cuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda.names = iter(("transfers", "compute"))
+    transfers, compute = device.stream(), device.stream()
+    long, step, end, called = device.event(), device.event(), threading.Event(), threading.Event()
+    transfers.record(long)
+    compute.record(step)
+    monkeypatch.setattr(long.raw, "synchronize", end.wait)
+    device.on_done(long, lambda: None)
+    device.on_done(step, called.set)
+    assert called.wait(60)
+    end.set()
+
+
 def test_an_error_of_the_gpu_raises_the_alarm(device: CudaDevice, cuda: Cuda, alarm: threading.Event) -> None:
     stream, event = device.stream(), device.event()
     stream.record(event)
