@@ -114,6 +114,9 @@ def rms_norm(tiny: bool) -> Iterator[Case]:
             out, residual = torch.full_like(x, NAN), torch.randn(rows, width)
             yield Case(f"{rows} x {width} {dtype}", "rms_norm", (out, x, weight, 1e-5), (0,))
             yield Case(f"{rows} x {width} {dtype} +", "rms_norm", (out, x, weight, 1e-5, residual), (0, 4))
+            heads = torch.randn(3, rows, width).to(dtype).transpose(0, 1)
+            normed = (torch.full_like(heads, NAN), heads, weight, 1e-5)
+            yield Case(f"{rows} x 3 heads x {width} {dtype}", "rms_norm", normed, (0,))
 
 
 def silu_and_mul(tiny: bool) -> Iterator[Case]:
