@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from stretto.roles.client.address import Address, parse
+from stretto.roles.client.flags import ServerUrl
 from stretto.roles.config import Config
 from stretto.roles.options import config_options
 
@@ -27,7 +28,11 @@ def serving_options(command: F) -> F:
 def target_options(command: F) -> F:
     """Decorator: a running server, or the model of a private one."""
     for option in reversed((
-        click.option("--url", help="A server that runs; without it, one of MODEL is started for the bench."),
+        click.option(
+            "--url",
+            type=ServerUrl(),
+            help="A server that runs; without it, one of MODEL is started for the bench.",
+        ),
         click.option("--transport", type=click.Choice(["http", "websocket"]), default="http",
                      show_default=True, help="HTTP with server-sent events, or Stretto's WebSocket."),
         click.option("--api-key", help="Sent as the bearer token.", envvar="STRETTO_API_KEY"),

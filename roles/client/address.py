@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 NOTHING_LISTENS = "nothing listens at {}; start a server with `stretto serve`, or say where one is"
@@ -46,7 +46,7 @@ def parse(url: str = DEFAULT_URL, uds: str | None = None) -> Address:
     if uds:
         return Address(False, "localhost", uds)
     parts = urlsplit(url if "://" in url else "http://" + url)
-    if parts.scheme not in _SCHEMES or not parts.hostname:
+    if parts.scheme not in _SCHEMES or not parts.hostname or not _has_valid_port(parts):
         raise ValueError(f"{url!r} is not a server's address; give it as {DEFAULT_URL}")
     prefix = parts.path.rstrip("/").removesuffix("/v1")
     return Address(_SCHEMES[parts.scheme] == "wss", parts.netloc + prefix)
@@ -65,6 +65,13 @@ def listens(address: Address, timeout: float = 5.0) -> bool:
     except OSError:
         return False
     return True
+
+
+def _has_valid_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port != 0
+    except ValueError:  # no number, or beyond 65535
+        return False
 
 
 def _is_loopback(host: str) -> bool:

@@ -54,7 +54,7 @@ def drain(url: str = DEFAULT_URL, *, uds: str | None = None, key: str | None = N
     with snapshot.client(where) as http:
         live = snapshot.look(http, where).of("requests_live")
         _order(http, "/drain", key)
-    return f"the server takes nothing new, finishes {live:.0f} requests and ends"
+    return f"the server takes nothing new, finishes {live:.0f} request{'' if live == 1 else 's'} and ends"
 
 
 def _order(http: httpx.Client, path: str, key: str | None) -> None:

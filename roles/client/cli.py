@@ -12,10 +12,12 @@ from urllib.parse import urlsplit
 
 import click
 
-DEFAULT_URL = "http://127.0.0.1:8000"
+from stretto.roles.client.address import DEFAULT_URL
+from stretto.roles.client.flags import NewFile, ServerUrl
+
 F = TypeVar("F", bound=Callable[..., Any])
 
-_url = click.option("--url", help=f"The server to talk to; default {DEFAULT_URL}.")
+_url = click.option("--url", type=ServerUrl(), help=f"The server to talk to; default {DEFAULT_URL}.")
 _uds = click.option("--uds", help="Its Unix socket, instead of an address.")
 
 
@@ -69,7 +71,7 @@ def generate_command(
 )
 @click.option(
     "--out",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=NewFile(),
     default="trace.json",
     show_default=True,
     help="Where the trace goes.",

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from stretto.roles.client.address import DEFAULT_URL
+from stretto.roles.client.flags import ServerUrl
 
-_url = click.option("--url", default=DEFAULT_URL, show_default=True, help="The server.")
+_url = click.option("--url", type=ServerUrl(), default=DEFAULT_URL, show_default=True, help="The server.")
 _uds = click.option("--uds", help="Its Unix socket, instead of an address.")
 _key = click.option("--admin-key", help="Sent as the bearer token.", envvar="STRETTO_ADMIN_KEY")
 

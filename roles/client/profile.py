@@ -36,6 +36,7 @@ def profile(
     import httpx
     from rich.console import Console
 
+    failures = console or Console(stderr=True, highlight=False)
     console = console or Console(highlight=False)
     where = parse(url, uds)
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
@@ -50,13 +51,13 @@ def profile(
         ) as http:
             trace = _record(http, seconds, sleep)
     except httpx.ConnectError:
-        console.print(NOTHING_LISTENS.format(where), markup=False)
+        failures.print(NOTHING_LISTENS.format(where), markup=False, soft_wrap=True)
         return 1
     except httpx.HTTPStatusError as error:
-        console.print(_words(error.response), markup=False)
+        failures.print(_words(error.response), markup=False, soft_wrap=True)
         return 1
     except httpx.HTTPError as error:
-        console.print(f"{where} did not give a trace: {error}", markup=False)
+        failures.print(f"{where} did not give a trace: {error}", markup=False, soft_wrap=True)
         return 1
     out.write_bytes(trace)
     show(report(json.loads(trace)), console)

@@ -19,14 +19,14 @@ def status(
     """Print the roles' health and a few figures; returns 0 if all is well, 1 if not or nothing listens."""
     from rich.console import Console
 
-    console = console or Console(highlight=False)
     where = parse(url, uds)
     try:
         with snapshot.client(where) as http:
             seen = snapshot.look(http, where)
     except NoAnswer as error:
-        console.print(str(error), markup=False)
+        (console or Console(stderr=True)).print(str(error), markup=False, highlight=False, soft_wrap=True)
         return 1
+    console = console or Console(highlight=False)
     if as_json:
         console.out(json.dumps(described(where, seen), indent=2), highlight=False)
     else:
@@ -41,11 +41,11 @@ def described(where: Address, seen: Snapshot) -> dict[str, Any]:
 
 def roles_table(where: Address, seen: Snapshot) -> Any:
     """One row for each process."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     table = Table(
-        "role", "state", "pid", "up", "heartbeat", "restarts", "last death",
-        title=f"{where}: {seen.health.get('status')}",
+        Column("role", no_wrap=True), "state", "pid", "up", "heartbeat", "restarts", "last death",
+        title=f"{where}: {seen.health.get('status')}", show_edge=False, pad_edge=False,
     )  # fmt: skip
     missing = seen.health.get("missing", ())
     for name, role in seen.roles.items():

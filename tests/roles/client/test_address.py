@@ -38,7 +38,7 @@ def test_no_proxy_comes_between_on_this_machine(url: str, local: bool) -> None:
     assert parse(url).is_local is local
 
 
-@pytest.mark.parametrize("url", ["ftp://example.com", "http://", ""])
+@pytest.mark.parametrize("url", ["ftp://example.com", "http://", "", "localhost:99999", "localhost:0", "h:x"])
 def test_what_names_no_server_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="not a server's address"):
         parse(url)

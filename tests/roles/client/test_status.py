@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from stretto.roles.client.address import parse
 from stretto.roles.client.snapshot import Snapshot
-from stretto.roles.client.status import duration, status, summarize
+from stretto.roles.client.status import duration, roles_table, status, summarize
 
 ROLES = {
     "gateway.0": {"state": "ready", "heartbeat_age_seconds": 0.5, "restarts": 0},
@@ -94,6 +95,20 @@ def test_an_ill_server_is_a_table_and_one(http: Answers) -> None:
     assert "killed by SIGKILL, 1 min 1 s ago" in shown
 
 
+def test_names_are_whole_on_a_narrow_terminal() -> None:
+    role = {
+        "state": "ready",
+        "heartbeat_age_seconds": 0.1,
+        "restarts": 0,
+        "pid": 12345,
+        "uptime_seconds": 3599,
+    }
+    console = Console(file=io.StringIO(), width=80)
+    where = parse("http://127.0.0.1:8000")
+    console.print(roles_table(where, Snapshot(True, {"roles": {"detokenizer.15": role}}, {}, 0.0)))
+    assert "detokenizer.15 │ ready │ 12345 │ 59 min 59 s │ 0.1 s ago │" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_programs_read_json(http: Answers) -> None:
     code, shown = show(http, as_json=True)
     told = json.loads(shown)
@@ -121,6 +136,14 @@ def test_nothing_listening_is_told(uds: str) -> None:
     console = Console(file=io.StringIO(), width=500)
     assert status(uds=uds, console=console) == 1
     assert "stretto serve" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_failure_is_told_beside_the_output_in_one_line(
+    uds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status(uds=uds, as_json=True) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), "nothing listens at" in err) == ("", 1, True)
 
 
 def test_figures_are_summarized() -> None:
