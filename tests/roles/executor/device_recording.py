@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from stretto.roles.executor.device_cuda import CudaDevice, CudaEvent, CudaOutput, CudaStaging, CudaStream
+from stretto.roles.executor.cuda_events import CudaEvent
+from stretto.roles.executor.device_cuda import CudaDevice, CudaOutput, CudaStaging, CudaStream
 from stretto.tests.roles.executor.late_cuda import Seen, Violation, World
 from stretto.tests.roles.executor.watching import Footprint, NoWaiting, Touching, address
 

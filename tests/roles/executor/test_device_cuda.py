@@ -6,10 +6,8 @@ GPU would be held to: which stream waits for which event before it touches a buf
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,91 +19,7 @@ from stretto.roles import messages as m
 from stretto.roles.executor.device_cuda import CudaDevice
 from stretto.roles.executor.landing import Landing
 from stretto.roles.executor.runner_device import DeviceRunner
-
-
-class Event:
-    def __init__(self, cuda: Cuda, **options: bool) -> None:
-        self.cuda, self.options = cuda, options
-        self.stream: Stream | None = None
-        self.at = 0.0
-        self.host = threading.get_ident()
-
-    def record(self, stream: Stream) -> None:
-        self.stream, self.at = stream, time.monotonic()
-        self.cuda.log.append(("record", stream.name, self))
-
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        if self.cuda.broken:
-            raise RuntimeError("CUDA error: an illegal memory access was encountered")
-        if threading.get_ident() == self.host and self.stream:
-            self.cuda.log.append(("synchronize", self.stream.name, self))
-
-    def elapsed_time(self, other: Event) -> float:
-        return (other.at - self.at) * 1e3
-
-
-class Stream:
-    def __init__(self, cuda: Cuda, name: str) -> None:
-        self.cuda, self.name = cuda, name
-
-    def wait_event(self, event: Event) -> None:
-        self.cuda.log.append(("wait", self.name, event))
-
-    def wait_stream(self, stream: Stream) -> None:
-        self.cuda.log.append(("wait", self.name, stream))
-
-
-class Graph:
-    """Notes what is captured between its two calls."""
-
-    def __init__(self, cuda: Cuda) -> None:
-        self.cuda = cuda
-
-    def capture_begin(self, **options: Any) -> None:
-        self.cuda.log.append(("capture", self.cuda.current.name, options))
-
-    def capture_end(self) -> None:
-        self.cuda.log.append(("captured", self.cuda.current.name, self))
-
-    def replay(self) -> None:
-        self.cuda.log.append(("replay", self.cuda.current.name, self))
-
-
-class Cuda:
-    """Plays `torch.cuda`. Streams are named in the order in which the device makes them."""
-
-    def __init__(self) -> None:
-        self.log: list[tuple[str, str, Any]] = []
-        self.names = iter(("to_device", "to_host", "clock", "compute"))
-        self.current = self.default = Stream(self, "default")
-        self.Event = functools.partial(Event, self)
-        self.CUDAGraph = functools.partial(Graph, self)
-        self.broken = False
-
-    def graph_pool_handle(self) -> str:
-        self.log.append(("pool", self.current.name, None))
-        return "pool"
-
-    def Stream(self) -> Stream:
-        return Stream(self, next(self.names))
-
-    def current_stream(self) -> Stream:
-        return self.current
-
-    def mem_get_info(self) -> tuple[int, int]:
-        return 123, 456
-
-    @contextlib.contextmanager
-    def stream(self, stream: Stream) -> Iterator[None]:
-        before, self.current = self.current, stream
-        yield
-        self.current = before
-
-    def since(self, mark: int) -> list[tuple[str, str]]:
-        return [(what, where) for what, where, _ in self.log[mark:]]
+from stretto.tests.roles.executor.logged_cuda import Cuda
 
 
 @pytest.fixture
@@ -189,43 +103,6 @@ def test_an_output_is_fetched_by_the_other_copy_stream(device: CudaDevice, cuda:
     assert output.host.tolist() == [7, 7]
     assert cuda.since(mark) == [("record", "compute"), ("wait", "to_host"), ("record", "to_host")]
     assert landed.done
-
-
-def test_an_event_is_not_done_before_it_is_recorded(device: CudaDevice) -> None:
-    event = device.event()
-    assert not event.done
-    device.stream().record(event)
-    assert event.done
-
-
-def test_event_times_are_host_times(device: CudaDevice) -> None:
-    stream, event = device.stream(), device.event()
-    before = time.monotonic()
-    stream.record(event)
-    assert event.time == pytest.approx((before + time.monotonic()) / 2, abs=time.monotonic() - before + 1e-3)
-
-
-def test_events_have_timing_and_let_the_watcher_sleep(device: CudaDevice) -> None:
-    assert device.event().raw.options == {"enable_timing": True, "blocking": True}
-
-
-def test_the_clock_is_anchored_anew_when_the_anchor_is_old(
-    device: CudaDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = device._clock
-    first = clock._anchor
-    clock.refresh()
-    assert clock._anchor is first
-    monkeypatch.setattr("stretto.roles.executor.device_cuda.ANCHOR_SECONDS", -1.0)
-    clock.refresh()
-    assert clock._anchor is not first
-
-
-def test_the_watcher_calls_back(device: CudaDevice) -> None:
-    stream, event, called = device.stream(), device.event(), threading.Event()
-    stream.record(event)
-    device.on_done(event, called.set)
-    assert called.wait(60)
 
 
 def test_a_stream_that_is_long_at_work_keeps_nothing_of_others_back(
