@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
 
-FORMAT = "stretto KV 1: pages, layers, (keys, values), tokens, heads, dimensions"
+FORMAT = "stretto KV 2: pages, layers, (keys, values), tokens, heads, dimensions"
 """Changes with the layout, and with whatever changes the numbers that a model's layers compute."""
 SAMPLES = 16
 SAMPLE_BYTES = 1 << 16
