@@ -26,7 +26,7 @@ from stretto.roles.gateway import (
 )
 from stretto.roles.gateway.door import Door
 from stretto.roles.gateway.faults import INTERNAL, refusal
-from stretto.roles.gateway.guard import Guard, error_of
+from stretto.roles.gateway.guard import Guard, deny_handshake, error_of
 from stretto.roles.gateway.intake import Intake
 from stretto.roles.gateway.parts import Parts
 from stretto.roles.gateway.profiler import Profiler
@@ -39,6 +39,7 @@ MODULES = (
     completions, responses, anthropic, sglang, websocket, utilities, profiling, admin, cache, openapi, pages
 )  # fmt: skip
 """Those that contribute to the route table, each by `routes(parts)`."""
+_NOWHERE = "There is nothing at {}."
 
 
 def application(
@@ -58,14 +59,22 @@ def application(
         exception_handlers={HTTPException: _on_http_error, Exception: _on_bug},
     )
     app.router.redirect_slashes = False
+    app.router.default = _nowhere
     return Guard(app, config)
+
+
+async def _nowhere(scope: http.Scope, receive: http.Receive, send: http.Send) -> None:
+    """No route leads there; Starlette would answer a WebSocket 403, as if a key were wrong."""
+    if scope["type"] != "websocket":
+        raise HTTPException(404)
+    await deny_handshake(receive, send, refusal(_NOWHERE.format(scope["path"]), status=404).fault)
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     """What Starlette's routing refuses: an unknown path, a wrong method."""
     assert isinstance(error, HTTPException)
     message = {
-        404: f"There is nothing at {request.url.path}.",
+        404: _NOWHERE.format(request.url.path),
         405: f"{request.url.path} does not know the method {request.method}.",
     }.get(error.status_code, error.detail)
     fault = refusal(message, status=error.status_code).fault

@@ -13,11 +13,11 @@ from stretto.roles.messages import Fault
 
 _AT = re.compile(r" - at (?P<key>`key` in )?`\$\.?(?P<path>.*?)(\[\.\.\.\])?`$")
 _NOTHING = re.compile(r"^Expected `null`, got `.*`$")
-_FIELD = re.compile(r"^Object (?P<unknown>contains unknown|missing required) field `(?P<field>.*)`$")
+_FIELD = re.compile(r"^Object (?P<kind>contains unknown|missing required) field `(?P<field>.*)`$")
 _CHOICE = re.compile(r"^Invalid (?:enum )?value (?P<given>.*)$")
 
 
-UNKNOWN = "unknown field; leave it out, or start the server with --allow-unknown-fields."
+UNKNOWN = "unknown field; leave it out."
 
 
 class Refused(Exception):
@@ -64,12 +64,15 @@ def error_json(fault: Fault) -> bytes:
 
 
 def undecodable(
-    error: msgspec.DecodeError | RecursionError, choices: Callable[[str], Sequence[Any]] = lambda path: ()
+    error: msgspec.DecodeError | RecursionError,
+    choices: Callable[[str], Sequence[Any]] = lambda path: (),
+    unknown: str = UNKNOWN,
 ) -> Refused:
     """Say what is wrong with a body or frame, and name the field where one is to blame.
 
     msgspec keeps the path of the field in its message only, so that is where it is read from. `choices` knows
-    the values that the field at a path may have, which the message does not.
+    the values that the field at a path may have, which the message does not; `unknown` is said of a field
+    that is not known.
     """
     if isinstance(error, RecursionError):
         return refusal("The JSON is nested too deeply.")
@@ -84,7 +87,7 @@ def undecodable(
     text = _NOTHING.sub("this is not supported; leave it out.", text)
     if field := _FIELD.match(text):
         path = f"{path}.{field['field']}" if path else field["field"]
-        text = UNKNOWN if field["unknown"] == "contains unknown" else text
+        text = unknown if field["kind"] == "contains unknown" else "this field is required."
     if (given := _CHOICE.match(text)) and (values := choices(path)):
         known = " or ".join(orjson.dumps(value).decode() for value in values)
         text = f"Expected {known}, got {given['given']}"

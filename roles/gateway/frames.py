@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
+import msgspec.inspect
 from msgspec import Meta
 
 from stretto.roles.gateway.answers import id_list, shown
@@ -14,6 +16,7 @@ from stretto.roles.gateway.faults import error_object, refusal, undecodable
 from stretto.roles.gateway.job import Job
 from stretto.roles.gateway.journal import ID_BYTES
 from stretto.roles.gateway.logprobs import finite
+from stretto.roles.gateway.reader import choices as choices_at
 from stretto.roles.gateway.usage import choices, total, usage_object
 from stretto.roles.messages import Alternative, Event, Fault, FinishReason, TokenInfo, Usage
 
@@ -68,6 +71,7 @@ class _Named(msgspec.Struct):
 Frame = Generate | Resume | Cancel
 
 _frame = msgspec.json.Decoder(Frame)
+_frame_type = msgspec.inspect.type_info(Frame)
 _named = msgspec.json.Decoder(_Named)
 
 
@@ -84,7 +88,7 @@ def decode(text: str) -> Frame:
     try:
         return _frame.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Objection(_id_of(text), undecodable(error).fault) from None
+        raise Objection(_id_of(text), undecodable(error, partial(choices_at, _frame_type)).fault) from None
 
 
 def _id_of(text: str) -> str | None:

@@ -44,7 +44,7 @@ class Guard:
         if fault is None:
             await self.app(scope, receive, send)
         elif scope["type"] == "websocket":
-            await _deny_handshake(receive, send, fault)
+            await deny_handshake(receive, send, fault)
         else:
             await http.answer(send, fault.status, error_of(scope["path"])(fault))
 
@@ -85,9 +85,11 @@ def error_of(path: str) -> http.ErrorBody:
     return anthropic_error if _is_anthropics(path) else error_json
 
 
-async def _deny_handshake(receive: http.Receive, send: http.Send, fault: Fault) -> None:
+async def deny_handshake(receive: http.Receive, send: http.Send, fault: Fault) -> None:
     """Answer a WebSocket handshake with an HTTP error."""
     await receive()
-    headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
+    headers = [(b"content-type", b"application/json")]
+    if fault.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "websocket.http.response.start", "status": fault.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": error_json(fault)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -12,6 +13,7 @@ from msgspec import inspect
 from stretto.roles.gateway.faults import undecodable
 
 T = TypeVar("T")
+UNKNOWN = "unknown field; leave it out, or start the server with --allow-unknown-fields."
 _STEP = re.compile(r"\w+")
 
 
@@ -30,14 +32,16 @@ class Reader(Generic[T]):
                 return self._decoder.decode(data)
             return msgspec.convert(_known(msgspec.json.decode(data), self._info), self._type, str_keys=True)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise undecodable(error, self._choices) from None
+            raise undecodable(error, partial(choices, self._info), UNKNOWN) from None
 
-    def _choices(self, path: str) -> list[Any]:
-        return list(dict.fromkeys(_choices(self._info, _STEP.findall(path))))
+
+def choices(info: inspect.Type, path: str) -> list[Any]:
+    """What may stand at a path such as `messages[0].role`, where that can be listed; else nothing."""
+    return list(dict.fromkeys(_choices(info, _STEP.findall(path))))
 
 
 def _choices(info: inspect.Type, steps: list[str]) -> Iterator[Any]:
-    """The literals, or tags of structs, that stand at a path such as `messages[0].role`."""
+    """Literals, and tags of structs."""
     match info, steps:
         case inspect.UnionType(types), _:
             for member in types:

@@ -37,7 +37,7 @@ def test_the_field_to_blame_is_named_by_its_path() -> None:
         "inner[1].size",
         "inner[1].size: Expected `int`, got `str`",
     )
-    assert _fault_of(b'{"inner":[{}]}')[0] == "inner[0].size"
+    assert _fault_of(b'{"inner":[{}]}') == ("inner[0].size", "inner[0].size: this field is required.")
     assert _fault_of(b'{"inner":[{"size":1,"x":2}]}')[0] == "inner[0].x"
     assert _fault_of(b'{"x":2}') == ("x", f"x: {UNKNOWN}")
 

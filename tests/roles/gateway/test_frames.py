@@ -36,6 +36,12 @@ def test_an_objection_names_the_request_if_it_can(text: str, id: str | None) -> 
     assert (caught.value.id, caught.value.fault.status) == (id, 400)
 
 
+def test_an_unknown_frame_is_told_which_there_are() -> None:
+    with pytest.raises(frames.Objection) as caught:
+        frames.decode('{"type": "stop", "id": "a"}')
+    assert caught.value.fault.message == """type: Expected "generate" or "resume" or "cancel", got 'stop'"""
+
+
 def test_a_failed_request_ends_in_an_error() -> None:
     assert frames.error("a", Fault(503, "gone", "server_error")) == {
         "type": "error",

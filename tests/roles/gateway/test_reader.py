@@ -83,4 +83,5 @@ def test_unknown_fields_are_refused_or_left_out(data: bytes, param: str, shirt: 
     with pytest.raises(Refused) as refused:
         strict.read(data)
     assert refused.value.fault.param == param
+    assert refused.value.fault.message.endswith("or start the server with --allow-unknown-fields.")
     assert lenient.read(data) == shirt

@@ -313,6 +313,14 @@ def test_open_sockets_are_counted(house: House) -> None:
     assert [*counts, meter.value("connections_live")] == [0, 1, 0]
 
 
+def test_a_socket_that_leads_nowhere_is_404(house: House) -> None:
+    with pytest.raises(InvalidStatus) as caught:
+        connect(house.ws_url + "s", open_timeout=PATIENCE)
+    answer = caught.value.response
+    assert (answer.status_code, "www-authenticate" in answer.headers) == (404, False)
+    assert json.loads(answer.body or b"")["error"]["message"] == "There is nothing at /v1/streams."
+
+
 def test_a_handshake_that_is_refused_is_no_error_of_the_server(
     build: Callable[..., House], caplog: pytest.LogCaptureFixture
 ) -> None:
