@@ -37,6 +37,7 @@ from stretto.roles.child import Child, Death
 from stretto.roles.client.cli import chat_command, generate_command, profile_command
 from stretto.roles.client.operating import OPERATIONS
 from stretto.roles.config import Config
+from stretto.roles.greeting import greeting
 from stretto.roles.janitor import hire_janitor
 from stretto.roles.listening import listen
 from stretto.roles.metrics import Meter
@@ -324,7 +325,7 @@ def main() -> None:
     """Stretto serves large language models: one process per role, the device one step ahead."""
 
 
-@main.command("serve")
+@main.command("serve", short_help="Serve a model.")
 @click.argument("model", default="")
 @config_options(skip=("model",))
 @click.option("--ready-fd", type=int, hidden=True, help="Write a line here once everything serves.")
@@ -336,7 +337,8 @@ def serve_command(ready_fd: int | None, parent_fd: int | None, **options: Any) -
     log = logging.getLogger("stretto")
 
     def ready(config: Config) -> None:
-        _greet(config, time.monotonic() - began)
+        click.echo(greeting(config, time.monotonic() - began))
+        sys.stdout.flush()
         if ready_fd is not None:
             os.write(ready_fd, b"ready\n")
 
@@ -350,20 +352,6 @@ def serve_command(ready_fd: int | None, parent_fd: int | None, **options: Any) -
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _greet(config: Config, seconds: float) -> None:
-    """Say that the server is ready, and one line to try it."""
-    base = f"http://{f'[{config.host}]' if ':' in config.host else config.host}:{config.port}"
-    where = f"unix:{config.uds}" if config.uds else base
-    click.echo(f"Stretto serves {config.served_model_name} at {where} (ready in {seconds:.1f} s)")
-    if not config.uds:
-        body = (
-            f'{{"model": "{config.served_model_name}", '
-            '"messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0}'
-        )
-        click.echo(f"Try: curl {base}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'")
-    sys.stdout.flush()
 
 
 for command in (

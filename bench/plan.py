@@ -63,7 +63,7 @@ def _options(command: Any) -> Any:
     return command
 
 
-@click.command("plan", help=described(__doc__))
+@click.command("plan", help=described(__doc__), short_help="What a model will give on a GPU, without either.")
 @_options
 @report_options
 def plan_command(json_file: Path | None, plot_file: Path | None, **asked: Any) -> None:

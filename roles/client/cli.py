@@ -47,7 +47,7 @@ def chat_command(url: str | None, uds: str | None, model: str | None, **options:
         sys.exit(chat(where, uds=socket_path, **_given(options)))
 
 
-@click.command("generate")
+@click.command("generate", short_help="Write one answer to the standard output.")
 @click.argument("prompt", default="-")
 @click.option("--raw", is_flag=True, help="Continue the text itself, without the chat template.")
 @_sampling
@@ -61,7 +61,7 @@ def generate_command(
         sys.exit(generate(where, prompt, uds=socket_path, raw=raw, **_given(options)))
 
 
-@click.command("profile")
+@click.command("profile", short_help="Record what a server and its device do.")
 @click.option(
     "--seconds",
     type=click.FloatRange(0, min_open=True),

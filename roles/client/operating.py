@@ -17,7 +17,7 @@ _uds = click.option("--uds", help="Its Unix socket, instead of an address.")
 _key = click.option("--admin-key", help="Sent as the bearer token.", envvar="STRETTO_ADMIN_KEY")
 
 
-@click.command("status")
+@click.command("status", short_help="Show the roles of a server and a few figures.")
 @click.option("--json", "as_json", is_flag=True, help="All there is, for programs to read.")
 @_url
 @_uds
@@ -28,7 +28,7 @@ def status_command(url: str, uds: str | None, as_json: bool) -> None:
     sys.exit(status(url, uds=uds, as_json=as_json))
 
 
-@click.command("top")
+@click.command("top", short_help="Watch the roles and rates of a server.")
 @click.option("--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds.")
 @_url
 @_uds
@@ -40,7 +40,7 @@ def top_command(url: str, uds: str | None, interval: float) -> None:
         sys.exit(top(url, uds=uds, interval=interval))
 
 
-@click.command("restart")
+@click.command("restart", short_help="Replace the processes of a role.")
 @click.argument("role")
 @_key
 @_url
