@@ -55,11 +55,11 @@ def gate(device: torch.device, dtype: torch.dtype, rows: int, width: int) -> Cas
 def draw(device: torch.device, rows: int, vocabulary: int, filters: str) -> Case:
     """Sampling, with the same parameters in every row. Logits are read once at the least."""
     logits = torch.randn(rows, vocabulary, device=device) * 3
-    heat, k, p, m = FILTERS[filters]
-    reals = [torch.full((rows,), value, device=device) for value in (heat, p, m)]
+    temperature, k, top_p, min_p = FILTERS[filters]
+    heat, p, m = (torch.full((rows,), value, device=device) for value in (temperature, top_p, min_p))
     most = torch.full((rows,), k, dtype=torch.int32, device=device)
     index, last, out = torch.arange(rows, device=device), torch.empty_like(most), torch.empty_like(most)
-    arguments = (logits, index, index, SampleState(reals[0], most, *reals[1:], index, last), out)
+    arguments = (logits, index, index, SampleState(heat, most, p, m, index, last), out)
     return Case(
         f"sample, {filters}", f"{rows} x {vocabulary}", lambda: sample(*arguments), logits.numel() * 4
     )

@@ -161,10 +161,10 @@ def samples() -> Iterator[Case]:
         "top-p 0.9": (1, 0, 0.9),
     }
     for rows, (name, (temperature, top_k, top_p)) in itertools.product((1, 64), filters.items()):
-        reals = [torch.full((rows,), float(value)) for value in (temperature, top_p, 0)]
+        heat, p, m = (torch.full((rows,), float(value)) for value in (temperature, top_p, 0))
         most, index = torch.full((rows,), top_k, dtype=torch.int32), torch.arange(rows)
         last, tokens = torch.empty(2, rows, dtype=torch.int32)
-        state = SampleState(reals[0], most, *reals[1:], index, last)
+        state = SampleState(heat, most, p, m, index, last)
         args = (torch.randn(rows, VOCABULARY) * 3, index, index, state, tokens)
         calls = always(sample, *args), always(sample_reference.sample, *args)
         yield Case("sample", f"{rows} x {VOCABULARY}, {name}", *calls, 4 * rows * VOCABULARY, "GB/s")

@@ -17,7 +17,7 @@ class Sampler:
 
     def __init__(self, slots: DeviceSlots, controls: ControlState) -> None:
         self._controls = controls
-        self._state = State(*(getattr(slots, name) for name in SAMPLING), slots.last_token)
+        self._state = State(**{name: getattr(slots, name) for name in (*SAMPLING, "last_token")})
 
     def __call__(
         self, logits: Logits, batch: Batch[torch.Tensor], tokens: torch.Tensor, scorer: Scorer | None
