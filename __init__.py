@@ -3,15 +3,17 @@
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "Client", "SamplingParams", "__version__"]
+__all__ = ["LLM", "AsyncClient", "Client", "SamplingParams", "StrettoError", "__version__"]
 
 if TYPE_CHECKING:
-    from stretto.roles.client import LLM, Client
+    from stretto.roles.client import LLM, AsyncClient, Client, StrettoError
     from stretto.roles.messages import SamplingParams
 
 _HOME = {
     "LLM": "stretto.roles.client",
+    "AsyncClient": "stretto.roles.client",
     "Client": "stretto.roles.client",
+    "StrettoError": "stretto.roles.client",
     "SamplingParams": "stretto.roles.messages",
 }
 

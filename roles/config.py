@@ -23,7 +23,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8000
     uds: Annotated[str, Meta(description="Listen on this Unix socket instead of a port.")] = ""
-    api_key: Annotated[str, Meta(description="Require this bearer token on /v1 routes.")] = ""
+    api_key: Annotated[
+        str,
+        Meta(description="Require this bearer token, but for /health, /metrics, /version and /docs."),
+    ] = ""
     admin_key: Annotated[
         str,
         Meta(
