@@ -88,9 +88,12 @@ class Kernel:
         self._args = args
         self._body = body
 
-    def compile(self) -> None:
-        """Make the next call quick."""
+    def compile(self) -> bool:
+        """Make the next call quick; returns whether that took a compilation, and not only the cache."""
+        if "_entry" in self.__dict__:
+            return False
         _ = self._entry
+        return not self._compiled.cache_hits
 
     @functools.cached_property
     def _entry(self) -> int:

@@ -42,7 +42,11 @@ def sampler() -> dict[str, Kernel]:
 
 
 def compile_all(kernels: Mapping[str, Kernel], progress: Callable[[str], None] = lambda text: None) -> None:
-    """Compile kernels, or load them from the cache; progress is told, in a few words, what comes next."""
+    """Compile kernels, or load them from the cache; once it turns out that they have to be compiled, progress
+    is told in a few words what comes next.
+    """
+    compiling = False
     for index, (name, kernel) in enumerate(kernels.items(), start=1):
-        progress(f"compiling kernels {index}/{len(kernels)}: {name}")
-        kernel.compile()
+        if compiling:
+            progress(f"compiling kernels {index}/{len(kernels)}: {name}")
+        compiling |= kernel.compile()

@@ -323,7 +323,8 @@ def _walk(
     _locate(s.following, pages, table, start, begin - start, min(TILE, end - start), a.page_size, stride)
     for first in range(start, end, TILE):
         tokens, left, ahead = min(TILE, end - first), min(TILE, end - first - TILE), position - first
-        s.offsets[:] = s.following
+        for lane in range(TILE):
+            s.offsets[lane] = s.following[lane]  # a slice takes two seconds to compile
         if left > 0:
             _locate(s.following, pages, table, first + TILE, 0, left, a.page_size, stride)
         last = min(queries, (TILE - 1 + a.window - ahead) * group)  # who sees any of it

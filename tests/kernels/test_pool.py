@@ -29,6 +29,7 @@ def test_every_unit_is_done_once_by_the_threads_together():
 
 def test_compiling_first_changes_nothing():
     double_all.compile()
+    assert double_all.compile() is False
     reals = torch.ones(1)
     longs, words = torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int32)
     double_all(1, longs.data_ptr(), words.data_ptr(), reals.data_ptr(), 0, 2.0)
