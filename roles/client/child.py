@@ -40,23 +40,26 @@ class Child:
         finally:
             os.close(ready_fd)
         assert self._process.stderr is not None
-        self._tail = Tail(self._process.stderr, None if quiet else sys.stderr)
+        echo = None if quiet else sys.stderr
+        self._heard = echo is not None
+        self._tail = Tail(self._process.stderr, echo)
 
     def wait_until_ready(self) -> None:
-        """Wait for the child's word; raises `ConnectionFailed` with its last ones if it dies first."""
+        """Wait for the child's word; raises `ConnectionFailed` with its `obituary` if it dies first."""
         with os.fdopen(self._ready_fd, "rb") as ready:
             if ready.readline() != b"ready\n":
                 self._process.wait()
                 raise ConnectionFailed(self.obituary() or "", "server_died")
 
     def obituary(self) -> str | None:
-        """How the child died, with its last words; None while it lives."""
+        """How the child died, with its last words where they were not copied; None while it lives."""
         status = self._process.poll()
         if status is None:
             return None
         self._tail.join()
         how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        return f"the server is gone ({how}); its last words:\n{self._tail.text()}"
+        gone = f"the server is gone ({how})"
+        return gone if self._heard else f"{gone}; its last words:\n{self._tail.text()}"
 
     def abort(self) -> None:
         """Stop a child that is not ready yet, and need not finish what it has begun."""

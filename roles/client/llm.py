@@ -133,7 +133,7 @@ class LLM:
         return outputs
 
     def _why(self, error: ConnectionFailed) -> ConnectionFailed:
-        """A lost connection to a server that died is told with the server's own last words."""
+        """A lost connection to a server that died is told with how it died."""
         obituary = self._server.obituary()
         return ConnectionFailed(obituary, "server_died") if obituary else error
 

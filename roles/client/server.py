@@ -26,7 +26,7 @@ class Server:
     Raises:
         TypeError: an option does not exist, or means nothing on a private socket.
         ValueError: an option's value is not valid.
-        ConnectionFailed: the server did not start; the message quotes its last words.
+        ConnectionFailed: the server did not start; with `quiet` the message quotes its last words.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Server:
         return self._child.uds
 
     def obituary(self) -> str | None:
-        """How the server died, with its last words; None while it lives."""
+        """How the server died, with `quiet` its last words too; None while it lives."""
         return self._child.obituary()
 
     def close(self) -> None:

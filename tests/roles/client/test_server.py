@@ -36,6 +36,14 @@ def test_a_server_that_cannot_start_says_why(command: tuple[str, ...]) -> None:
         Server("broken", command=command, quiet=True)
 
 
+def test_a_reason_that_was_shown_is_not_repeated(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(StrettoError, match=r"^the server is gone \(exit status 1\)$"):
+        Server("broken", command=command)
+    assert capsys.readouterr().err.count("no such model") == 1
+
+
 def test_a_command_that_does_not_exist_is_told(tmp_path: Path) -> None:
     before = os.listdir("/proc/self/fd")
     with pytest.raises(StrettoError, match="cannot run"):
