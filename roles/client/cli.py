@@ -57,8 +57,9 @@ def generate_command(
     """Write the answer to PROMPT to the standard output; PROMPT - reads the standard input."""
     from stretto.roles.client.generate import generate
 
+    text = _read() if prompt == "-" else prompt
     with _reachable(url, uds, model) as (where, socket_path):
-        sys.exit(generate(where, prompt, uds=socket_path, raw=raw, **_given(options)))
+        sys.exit(generate(text, where, uds=socket_path, raw=raw, **_given(options)))
 
 
 @click.command("profile", short_help="Record what a server and its device do.")
@@ -84,6 +85,17 @@ def profile_command(seconds: float, out: Path, api_key: str | None, url: str | N
     from stretto.roles.client.profile import profile
 
     sys.exit(profile(url or DEFAULT_URL, out, seconds=seconds, uds=uds, api_key=api_key))  # fmt: skip
+
+
+def _read() -> str:
+    """The standard input, without the newline at its end."""
+    text = sys.stdin.read().removesuffix("\n")
+    if not text:
+        raise click.UsageError(
+            "the standard input is empty; write the prompt there, or behind the command: "
+            'stretto generate "Why is the sky blue?"'
+        )
+    return text
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

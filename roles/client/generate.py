@@ -16,8 +16,8 @@ INTERRUPTED = 130
 
 
 def generate(
+    prompt: str,
     url: str = DEFAULT_URL,
-    prompt: str = "-",
     *,
     uds: str | None = None,
     api_key: str | None = None,
@@ -29,16 +29,15 @@ def generate(
     """Print the answer to `prompt` as it comes; returns the exit code, 1 with a message if it fails.
 
     Args:
+        prompt: the question.
         url, uds, api_key: where the server is.
-        prompt: the question; "-" reads it from standard input, without the newline at its end.
         system: the system message.
         raw: continue `prompt` as it is, without the model's chat template.
         screen: output; standard output and error by default.
         fields: other fields of the request, e.g. `temperature`, `max_tokens`.
     """
     screen = screen or Screen()
-    text = sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt
-    request = {"prompt": text} if raw else {"messages": _messages(text, system)}
+    request = {"prompt": prompt} if raw else {"messages": _messages(prompt, system)}
     try:
         with Client(url, api_key, uds=uds) as client:
             for delta in client.stream(**request, **fields):

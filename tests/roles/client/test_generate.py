@@ -43,14 +43,6 @@ def test_a_raw_prompt_goes_as_it_is(server: Any, uds: str, screen: Screen) -> No
     assert server.hear("generate")["request"] == {"prompt": "say on"}
 
 
-def test_a_dash_reads_standard_input(
-    server: Any, uds: str, screen: Screen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("say this\n"))
-    assert generate(prompt="-", uds=uds, screen=screen) == 0
-    assert said(screen) == "this\n"
-
-
 def test_a_failure_is_an_exit_code_and_a_message(server: Any, uds: str, screen: Screen) -> None:
     assert generate(prompt="refuse", uds=uds, screen=screen) == 1
     assert noted(screen) == "error: not that\n"
