@@ -21,21 +21,25 @@ heads of a decode in one go; reading alone takes 190. One core: 520 us, over a f
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
 from stretto.kernels import simd
 from stretto.kernels.buffers import Buffers
-from stretto.kernels.paged_attention.tile import (
-    FEW,
-    QUERIES,
-    WIDE,
-    blend,
-    blend_wide,
-    dots,
+from stretto.kernels.paged_attention.state import (
+    TILE,
+    finish,
+    join,
+    make_scratch,
+    put_by,
+    restore,
+    save,
+    soften,
+    take_query,
 )
+from stretto.kernels.paged_attention.tile import FEW, QUERIES, WIDE, blend, blend_wide, dots
 from stretto.kernels.pool import (
     Kernel,
     arguments,
@@ -51,8 +55,6 @@ from stretto.kernels.pool import (
     unpack,
 )
 
-TILE = simd.LANES
-"""Tokens of a tile: one per lane."""
 ROWS = 8
 """Query rows of one sequence that are worked on together: with all heads of their group, a unit of work."""
 
@@ -71,124 +73,12 @@ EVERYTHING = 1 << 40
 
 _Args = arguments(
     "out q k_cache v_cache block_tables query_starts kv_lengths sequences kv_heads page_size max_pages"
-    " out_stride q_stride window k_scale v_scale enough parts segments",
+    " out_stride q_stride window k_scale v_scale enough parts segments heads",
     "scale",
 )
 
 
 _buffers = Buffers()
-
-
-class _Scratch(NamedTuple):
-    """A thread's buffers, flat float32. A query is one head of a row; `width` is head_dim, padded."""
-
-    queries: Any
-    """[queries, width], scaled."""
-    acc: Any
-    """[queries, width]: weighted sums of values so far."""
-    sums: Any
-    """[queries, 16]: sums of weights so far, by lane."""
-    maxima: Any
-    """[queries]: largest scores so far."""
-    past_acc: Any
-    """The same three of the segments before."""
-    past_sums: Any
-    past_maxima: Any
-    keys: Any
-    """[width, 16]: a tile's keys, turned."""
-    offsets: Any
-    """int64 [16]: where in the cache a tile's tokens are."""
-    following: Any
-    """Those of the tile after it."""
-    scores: Any
-    """[QUERIES, 16]: scores, then weights."""
-    decays: Any
-    """[QUERIES, 16]: what the sums so far are still worth."""
-
-
-@simd.device()
-def _scratch(queries: int, width: int) -> Any:
-    return _Scratch(
-        np.empty(queries * width, np.float32),
-        np.empty(queries * width, np.float32),
-        np.empty(queries * TILE, np.float32),
-        np.empty(queries, np.float32),
-        np.empty(queries * width, np.float32),
-        np.empty(queries * TILE, np.float32),
-        np.empty(queries, np.float32),
-        np.empty(width * TILE, np.float32),
-        np.empty(TILE, np.int64),
-        np.empty(TILE, np.int64),
-        np.empty(QUERIES * TILE, np.float32),
-        np.empty(QUERIES * TILE, np.float32),
-    )
-
-
-@simd.device()
-def _take_query(s: Any, query: int, q: Any, at: int, head_dim: int, scale: Any) -> None:
-    """Start a query: copy it, scaled, and clear its sums."""
-    width = -(-head_dim // TILE) * TILE
-    for i in range(0, head_dim, TILE):
-        part = simd.load_first(q, at + i, min(TILE, head_dim - i))
-        simd.store(s.queries, query * width + i, simd.mul(part, simd.splat(scale)))
-    _clear(s, query, width)
-    s.past_maxima[query] = -np.inf
-
-
-@simd.device()
-def _clear(s: Any, query: int, width: int) -> None:
-    """A segment starts from nothing."""
-    for i in range(0, width, TILE):
-        simd.store(s.acc, query * width + i, simd.splat(np.float32(0.0)))
-    simd.store(s.sums, query * TILE, simd.splat(np.float32(0.0)))
-    s.maxima[query] = -np.inf
-
-
-@simd.device()
-def _put_by(s: Any, query: int, width: int) -> None:
-    """A segment ends, and another comes."""
-    for i in range(0, width, TILE):
-        simd.store(s.past_acc, query * width + i, simd.load(s.acc, query * width + i))
-    simd.store(s.past_sums, query * TILE, simd.load(s.sums, query * TILE))
-    s.past_maxima[query] = s.maxima[query]
-    _clear(s, query, width)
-
-
-@simd.device()
-def _join(s: Any, query: int, width: int) -> None:
-    """Add what was put by to what came since; either may be nothing, and then changes no bit."""
-    past, mine = s.past_maxima[query], s.maxima[query]
-    if past == -np.inf:
-        return
-    highest = past if mine == -np.inf else max(past, mine)
-    old, new = simd.exp(simd.splat(past - highest)), simd.exp(simd.splat(mine - highest))
-    for i in range(0, width, TILE):
-        at = query * width + i
-        before, after = simd.load(s.past_acc, at), simd.load(s.acc, at)
-        joined = before if mine == -np.inf else simd.fma(before, old, simd.mul(after, new))
-        simd.store(s.acc, at, joined)
-    before, after = simd.load(s.past_sums, query * TILE), simd.load(s.sums, query * TILE)
-    joined = before if mine == -np.inf else simd.fma(before, old, simd.mul(after, new))
-    simd.store(s.sums, query * TILE, joined)
-    s.maxima[query] = highest
-
-
-@simd.device()
-def _save(s: Any, query: int, width: int, parts: Any, to: int) -> None:
-    """Write what a query has of a segment."""
-    for i in range(0, width, TILE):
-        simd.store(parts, to + i, simd.load(s.acc, query * width + i))
-    simd.store(parts, to + width, simd.load(s.sums, query * TILE))
-    parts[to + width + TILE] = s.maxima[query]
-
-
-@simd.device()
-def _restore(s: Any, query: int, width: int, parts: Any, to: int) -> None:
-    """Read it again."""
-    for i in range(0, width, TILE):
-        simd.store(s.acc, query * width + i, simd.load(parts, to + i))
-    simd.store(s.sums, query * TILE, simd.load(parts, to + width))
-    s.maxima[query] = parts[to + width + TILE]
 
 
 @simd.device()
@@ -232,27 +122,6 @@ def _turn(s: Any, cache: Any, base: int, head_dim: int) -> None:
 
 
 @simd.device()
-def _soften(s: Any, place: int, query: int, hidden: int, seen: int) -> None:
-    """Turn a query's scores into weights under its new largest score: exactly 0 but for those of the tokens
-    [hidden, seen), of which there is one at least.
-    """
-    at, none = place * TILE, simd.splat(np.float32(-np.inf))
-    scores = simd.keep_first(none, hidden, simd.keep_first(simd.load(s.scores, at), seen, none))
-    before = s.maxima[query]
-    highest = max(before, simd.max_lanes(scores))
-    decay = simd.splat(np.float32(1.0))
-    if highest != before:
-        decay = simd.exp(simd.splat(before - highest))
-    weights = simd.exp(simd.sub(scores, simd.splat(highest)))
-    zero = simd.splat(np.float32(0.0))
-    weights = simd.keep_first(zero, hidden, simd.keep_first(weights, seen, zero))
-    simd.store(s.scores, at, weights)
-    simd.store(s.decays, at, decay)
-    simd.store(s.sums, query * TILE, simd.fma(simd.load(s.sums, query * TILE), decay, weights))
-    s.maxima[query] = highest
-
-
-@simd.device()
 def _meet(
     s: Any,
     place: int,
@@ -277,7 +146,7 @@ def _meet(
     dots(count, s.queries, at, width, s.keys.ctypes.data, head_dim, s.scores, next_keys, pace)
     for i in range(count):
         seen = ahead + (query + i) // group + 1
-        _soften(s, i, place + query + i, max(0, seen - window), min(TILE, seen))
+        soften(s, i, place + query + i, max(0, seen - window), min(TILE, seen))
     wide = head_dim - head_dim % WIDE if count <= FEW else 0
     for column in range(0, wide, WIDE):
         at, to, next_line = (place + query) * width + column, base + column, next_values + column * pace
@@ -289,32 +158,9 @@ def _meet(
 
 
 @simd.device()
-def _finish(s: Any, query: int, out: Any, to: int, head_dim: int, unit: Any) -> None:
-    """Write a query's result; unit: what a value of 1 in the cache stands for."""
-    width = -(-head_dim // TILE) * TILE
-    share = simd.splat(unit / simd.sum_lanes(simd.load(s.sums, query * TILE)))
-    for i in range(0, head_dim, TILE):
-        part = simd.mul(simd.load(s.acc, query * width + i), share)
-        simd.store_first(out, to + i, part, min(TILE, head_dim - i))
-
-
-@simd.device()
-def _walk(
-    s: Any,
-    a: Any,
-    k_cache: Any,
-    v_cache: Any,
-    sequence: int,
-    position: int,
-    queries: int,
-    group: int,
-    head: int,
-    heads: int,
-    head_dim: int,
-    begin: int,
-    end: int,
-) -> None:
-    """The queries of some heads meet the tiles with the tokens [begin, end); position: of row 0."""
+def _walk(s: Any, a: Any, k_cache: Any, v_cache: Any, where: Any, begin: int, end: int) -> None:
+    """The queries of some heads meet the tiles with the tokens [begin, end); `where` says which they are."""
+    sequence, position, queries, group, head, heads, head_dim = where
     pages, table = int32s(a.block_tables), sequence * a.max_pages
     stride, size = a.kv_heads * head_dim, TILE * head_dim
     base, item = head * head_dim, k_cache.itemsize
@@ -344,11 +190,24 @@ def _walk(
 
 
 @simd.device()
-def _pieces(a: Any, length: int) -> int:
-    """Segments of a decode that are worked on by themselves; 1: it is not divided."""
-    if a.segments == 1:
+def _pieces(a: Any, sequence: int) -> int:
+    """Segments of a sequence that are worked on by themselves; 1: it is not divided."""
+    starts, length = int32s(a.query_starts), np.int64(int32s(a.kv_lengths)[sequence])
+    if a.segments == 1 or starts[sequence + 1] - starts[sequence] != 1:
         return 1
     return (length + SEGMENT - 1) // SEGMENT - max(0, length - a.window) // SEGMENT
+
+
+@simd.device()
+def _join_pieces(s: Any, a: Any, sequence: int, head: int, pieces: int, width: int) -> None:
+    """Query 0 becomes that of a head of a divided sequence, with what each piece found."""
+    parts, part = floats(a.parts), width + 2 * TILE
+    s.past_maxima[0] = -np.inf
+    for piece in range(pieces):
+        if piece:
+            put_by(s, 0, width)
+        restore(s, 0, width, parts, ((sequence * a.heads + head) * a.segments + piece) * part)
+        join(s, 0, width)
 
 
 @functools.cache
@@ -362,15 +221,14 @@ def attention(head_dim: int, group: int, size: int = 4) -> Kernel:
 
     def body(pointer: Any) -> None:
         a = unpack(pointer)
-        out, q = floats(a.out), floats(a.q)
+        out, q, parts = floats(a.out), floats(a.q), floats(a.parts)
         k_cache, v_cache = stored(a.k_cache, size), stored(a.v_cache, size)
         starts, lengths = int32s(a.query_starts), int32s(a.kv_lengths)
-        scale = np.float32(a.scale)
-        s, parts, part = _scratch(max(ROWS, a.kv_heads) * group, width), floats(a.parts), width + 2 * TILE
+        scale, part = np.float32(a.scale), width + 2 * TILE
+        s = make_scratch(max(ROWS, a.kv_heads) * group, width)
         unit, sequence, passed = claim(pointer), 0, 0
         while sequence < a.sequences:
-            rows = np.int64(starts[sequence + 1]) - np.int64(starts[sequence])
-            pieces = _pieces(a, np.int64(lengths[sequence])) if rows == 1 else 1
+            rows, pieces = np.int64(starts[sequence + 1]) - np.int64(starts[sequence]), _pieces(a, sequence)
             heads = a.kv_heads if rows == 1 and a.sequences * pieces >= a.enough else 1
             turns = a.kv_heads // heads
             units = (rows + ROWS - 1) // ROWS * turns * pieces
@@ -387,46 +245,41 @@ def attention(head_dim: int, group: int, size: int = 4) -> Kernel:
                 for query in range(queries):
                     column = ((head + h) * group + query % group) * head_dim
                     at = (token + query // group) * a.q_stride + column
-                    _take_query(s, h * queries + query, q, at, head_dim, factor)
+                    take_query(s, h * queries + query, q, at, head_dim, factor)
             begin, end = max(0, position - a.window + 1), position + queries // group
             first = (begin // SEGMENT + piece) * SEGMENT
             for segment in range(first, first + SEGMENT if pieces > 1 else end, SEGMENT):
                 if segment > first:
                     for query in range(heads * queries):
-                        _put_by(s, query, width)
-                span = max(begin, segment), min(end, segment + SEGMENT)
-                _walk(
-                    s, a, k_cache, v_cache, sequence, position, queries, group, head, heads, head_dim, *span
-                )
+                        put_by(s, query, width)
+                where = (sequence, position, queries, group, head, heads, head_dim)
+                last = min(end, segment + SEGMENT)
+                _walk(s, a, k_cache, v_cache, where, max(begin, segment), last)
                 for query in range(heads * queries):
-                    _join(s, query, width)
+                    join(s, query, width)
             for h in range(heads):
                 value_unit = floats(a.v_scale)[head + h] if fp8 else np.float32(1.0)
                 for query in range(queries):
                     q_head = (head + h) * group + query % group
                     if pieces > 1:
-                        to = ((sequence * a.kv_heads * group + q_head) * a.segments + piece) * part
-                        _save(s, h * queries + query, width, parts, to)
+                        to = ((sequence * a.heads + q_head) * a.segments + piece) * part
+                        save(s, h * queries + query, width, parts, to)
                     else:
                         to = (token + query // group) * a.out_stride + q_head * head_dim
-                        _finish(s, h * queries + query, out, to, head_dim, value_unit)
+                        finish(s, h * queries + query, out, to, head_dim, value_unit)
             unit = claim(pointer)
-        if a.segments > 1:
-            meet(pointer, thread_count())
-            total = a.sequences * a.kv_heads * group
-            for i in range(*share(total, np.int64(thread_index()), np.int64(thread_count()))):
-                sequence, q_head = i // (a.kv_heads * group), i % (a.kv_heads * group)
-                pieces = _pieces(a, np.int64(lengths[sequence]))
-                if pieces > 1:
-                    s.past_maxima[0] = -np.inf
-                    for piece in range(pieces):
-                        if piece:
-                            _put_by(s, 0, width)
-                        _restore(s, 0, width, parts, (i * a.segments + piece) * part)
-                        _join(s, 0, width)
-                    value_unit = floats(a.v_scale)[q_head // group] if fp8 else np.float32(1.0)
-                    to = np.int64(starts[sequence]) * a.out_stride + q_head * head_dim
-                    _finish(s, 0, out, to, head_dim, value_unit)
+        if a.segments == 1:
+            return
+        meet(pointer, thread_count())
+        shared = share(a.sequences * a.heads, np.int64(thread_index()), np.int64(thread_count()))
+        for i in range(shared[0], shared[1]):
+            sequence, q_head = i // a.heads, i % a.heads
+            pieces = _pieces(a, sequence)
+            if pieces > 1:
+                _join_pieces(s, a, sequence, q_head, pieces, width)
+                value_unit = floats(a.v_scale)[q_head // group] if fp8 else np.float32(1.0)
+                to = np.int64(starts[sequence]) * a.out_stride + q_head * head_dim
+                finish(s, 0, out, to, head_dim, value_unit)
 
     return kernel(_Args)(body)
 
@@ -498,5 +351,6 @@ def paged_attention(
         ENOUGH * threads,
         parts.data_ptr(),
         segments,
+        q_heads,
         scale,
     )

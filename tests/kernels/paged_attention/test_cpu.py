@@ -52,6 +52,20 @@ def test_bits_are_the_same_whether_segments_are_shared_out_or_not(page_size, win
     )
 
 
+@pytest.mark.parametrize("rows", [[2, 0], [0, 2], [0, 1, 2]])
+def test_only_decodes_are_shared_out_where_others_have_no_rows_or_more(rows):
+    lengths = [600, 1500, 700][: len(rows)]
+    contents, q = [torch.randn(2, n, 3, 64) for n in lengths], torch.randn(sum(rows), 9, 64)
+    together = attend(q, paged(contents, 16), rows, lengths).split(rows)
+    for content, length, count, part, mine in zip(
+        contents, lengths, rows, q.split(rows), together, strict=True
+    ):
+        for row in range(count):
+            end = length - count + row + 1
+            alone = attend(part[row : row + 1], paged([content[:, :end]], 16), [1], [end])
+            assert torch.equal(alone, mine[row : row + 1])
+
+
 def test_segments_of_two_sequences_equal_the_reference(assert_close):
     lengths = [3, 1500]
     cache, q = paged([torch.randn(2, n, 4, 80) for n in lengths], 16), torch.randn(2, 8, 80)
