@@ -77,14 +77,17 @@ def generate_command(
     show_default=True,
     help="Where the trace goes.",
 )
-@click.option("--api-key", help="Sent as the bearer token.", envvar="STRETTO_API_KEY")
+@click.option("--admin-key", help="Sent as the bearer token.", envvar="STRETTO_ADMIN_KEY")
+@click.option("--api-key", help="Sent where there is no admin key.", envvar="STRETTO_API_KEY")
 @_url
 @_uds
-def profile_command(seconds: float, out: Path, api_key: str | None, url: str | None, uds: str | None) -> None:
+def profile_command(
+    seconds: float, out: Path, admin_key: str | None, api_key: str | None, url: str | None, uds: str | None
+) -> None:
     """Record what every process of a running server and its device do; a trace for Perfetto, and a report."""
     from stretto.roles.client.profile import profile
 
-    sys.exit(profile(url or DEFAULT_URL, out, seconds=seconds, uds=uds, api_key=api_key))  # fmt: skip
+    sys.exit(profile(url or DEFAULT_URL, out, seconds=seconds, uds=uds, key=admin_key or api_key))
 
 
 def _read() -> str:

@@ -28,7 +28,7 @@ def profile(
     *,
     seconds: float,
     uds: str | None = None,
-    api_key: str | None = None,
+    key: str | None = None,
     console: Console | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
@@ -39,7 +39,7 @@ def profile(
     failures = console or Console(stderr=True, highlight=False)
     console = console or Console(highlight=False)
     where = parse(url, uds)
-    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+    headers = {"authorization": f"Bearer {key}"} if key else {}
     transport = httpx.HTTPTransport(uds=where.uds) if where.uds else None
     try:
         with httpx.Client(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from stretto.roles.client.cli import generate_command
+from stretto.roles.client import profile
+from stretto.roles.client.cli import generate_command, profile_command
 
 
 @pytest.mark.parametrize("args", [[], ["-"]])
@@ -22,3 +23,23 @@ def test_an_empty_standard_input_is_a_mistake_of_usage(server: Any, uds: str, gi
     assert result.exit_code == 2
     assert 'stretto generate "Why is the sky blue?"' in result.output
     assert server.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "key"),
+    [
+        (["--admin-key", "boss"], {}, "boss"),
+        (["--api-key", "user"], {}, "user"),
+        (["--api-key", "user", "--admin-key", "boss"], {}, "boss"),
+        ([], {"STRETTO_ADMIN_KEY": "boss", "STRETTO_API_KEY": "user"}, "boss"),
+        ([], {}, None),
+    ],
+)
+def test_a_profile_is_asked_for_with_the_admin_key_if_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, args: list[str], env: dict[str, str], key: str | None
+) -> None:
+    keys: list[str | None] = []
+    monkeypatch.setattr(profile, "profile", lambda *_, **options: keys.append(options["key"]))
+    clean = {"STRETTO_ADMIN_KEY": None, "STRETTO_API_KEY": None}
+    assert CliRunner().invoke(profile_command, args, env={**clean, **env}).exit_code == 0
+    assert keys == [key]

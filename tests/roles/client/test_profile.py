@@ -70,7 +70,7 @@ def run(url: str, out: Path, **options: Any) -> tuple[int, str]:
 
 def test_it_records_waits_keeps_the_trace_and_reports(http: Answers, tmp_path: Path) -> None:
     slept: list[float] = []
-    code, said = run(http.url, tmp_path / "t.json", sleep=slept.append, api_key="k")
+    code, said = run(http.url, tmp_path / "t.json", sleep=slept.append, key="k")
     assert (code, slept) == (0, [1.5])
     assert http.seen == [("/start_profile", "Bearer k"), ("/stop_profile", "Bearer k")]
     assert json.loads((tmp_path / "t.json").read_text()) == TRACE
