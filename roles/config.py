@@ -34,6 +34,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "drain, restart. Empty: the API key does, or without one being on this machine."
         ),
     ] = ""
+    allowed_origins: Annotated[
+        str,
+        Meta(
+            description="Web pages that browsers let use the server, as http://localhost:3000, with commas "
+            "between them; *: any. Empty: none of another origin."
+        ),
+    ] = ""
     served_model_name: Annotated[str, Meta(description="Name in the API; default: the model's own.")] = ""
 
     max_model_len: Annotated[

@@ -17,6 +17,7 @@ from stretto.roles.executor.sim.models import simulated_model
 from stretto.roles.executor.weights.model_config import load_model_config
 from stretto.roles.executor.weights.prepare import ERROR, locate
 from stretto.roles.graph import names
+from stretto.roles.origins import origins
 from stretto.roles.preflight import advice
 
 EMBEDDED_NAME = "SmolLM2-135M-Instruct"
@@ -28,6 +29,7 @@ def resolve(config: Config, say: Callable[[str], None]) -> Config:
     `say` gets one line for each stage of long work. Raises `SetupError` for what the user can mend.
     """
     _check_cores(config)
+    origins(config.allowed_origins)  # raises for what is none
     cache = Path(config.cache_dir) if config.cache_dir else default_cache()
     _make(cache)
     directory = locate(config.model, cache) or _prepare(config.model, cache, say)

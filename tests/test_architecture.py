@@ -23,6 +23,7 @@ SHARED = tuple(
         "alarm",
         "deadlines",
         "preflight",
+        "origins",
     )
 )
 

@@ -24,6 +24,7 @@ from stretto.roles.gateway import (
     utilities,
     websocket,
 )
+from stretto.roles.gateway.cors import Cors
 from stretto.roles.gateway.door import Door
 from stretto.roles.gateway.faults import INTERNAL, refusal
 from stretto.roles.gateway.guard import Guard, deny_handshake, error_of
@@ -33,6 +34,7 @@ from stretto.roles.gateway.profiler import Profiler
 from stretto.roles.gateway.sessions import Sessions
 from stretto.roles.messages import ToSupervisor
 from stretto.roles.metrics import Meter
+from stretto.roles.origins import origins
 from stretto.shm.board import Board
 
 MODULES = (
@@ -60,7 +62,9 @@ def application(
     )
     app.router.redirect_slashes = False
     app.router.default = _nowhere
-    return Guard(app, config)
+    guarded = Guard(app, config)
+    allowed = origins(config.allowed_origins)
+    return Cors(guarded, allowed) if allowed else guarded
 
 
 async def _nowhere(scope: http.Scope, receive: http.Receive, send: http.Send) -> None:

@@ -126,7 +126,7 @@ async def _discard(receive: Receive) -> None:
 
 async def start_stream(send: Send) -> None:
     """The head of an answer of server-sent events."""
-    await send(_STREAM_START)
+    await send({**_STREAM_START})  # a copy: who stands between may add headers to it
 
 
 def event(name: str, data: dict[str, Any]) -> bytes:

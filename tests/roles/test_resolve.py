@@ -50,3 +50,8 @@ def test_why_a_model_cannot_be_had_is_said_once(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(SetupError, match=r"^/.*a\.gguf is damaged or cut short"):
         resolve(Config(model=str(tmp_path / "a.gguf")), said.append)
     assert said == ["converting a.gguf (once; the next start finds it ready)"]
+
+
+def test_what_can_be_no_origin_is_refused_before_anything_starts() -> None:
+    with pytest.raises(SetupError, match="'localhost' is no origin"):
+        resolve(Config(allowed_origins="localhost"), print)
