@@ -14,6 +14,8 @@ from stretto.roles.messages import Fault
 _AT = re.compile(r" - at (?P<key>`key` in )?`\$\.?(?P<path>.*?)(\[\.\.\.\])?`$")
 _NOTHING = re.compile(r"^Expected `null`, got `.*`$")
 _FIELD = re.compile(r"^Object (?P<kind>contains unknown|missing required) field `(?P<field>.*)`$")
+_PLACE = re.compile(r"\(byte (\d+)\)$")
+_HALF_PAIR = re.compile(rb"\\ud[89ab]..(?!\\u)", re.IGNORECASE)
 _CHOICE = re.compile(r"^Invalid (?:enum )?value (?P<given>.*)$")
 
 
@@ -67,19 +69,18 @@ def undecodable(
     error: msgspec.DecodeError | RecursionError,
     choices: Callable[[str], Sequence[Any]] = lambda path: (),
     unknown: str = UNKNOWN,
+    data: bytes = b"",
 ) -> Refused:
     """Say what is wrong with a body or frame, and name the field where one is to blame.
 
     msgspec keeps the path of the field in its message only, so that is where it is read from. `choices` knows
     the values that the field at a path may have, which the message does not; `unknown` is said of a field
-    that is not known.
+    that is not known; `data` is what was to be decoded.
     """
     if isinstance(error, RecursionError):
         return refusal("The JSON is nested too deeply.")
     if not isinstance(error, msgspec.ValidationError):
-        return refusal(
-            f"This is not valid JSON: {error}. NaN, Infinity and half a surrogate pair are not JSON either."
-        )
+        return refusal(f"This is not valid JSON: {error}.{_hint(str(error), data)}")
     text = str(error)
     at = _AT.search(text)
     path = at["path"] if at else ""
@@ -92,3 +93,16 @@ def undecodable(
         known = " or ".join(orjson.dumps(value).decode() for value in values)
         text = f"Expected {known}, got {given['given']}"
     return refusal(f"{path}: {text}" if path else text, param=path or None)
+
+
+def _hint(text: str, data: bytes) -> str:
+    """Names what other writers of JSON let through, where that is what the decoder stumbled over.
+
+    Of half a surrogate pair it says so itself, but within the last 11 bytes: there it misses the other half.
+    """
+    place = _PLACE.search(text)
+    if place and data.startswith((b"NaN", b"Infinity"), int(place[1])):
+        return " NaN and Infinity are not JSON."
+    if not place and _HALF_PAIR.search(data, max(0, len(data) - 11)):
+        return " Half a surrogate pair is not JSON."
+    return ""

@@ -88,7 +88,8 @@ def decode(text: str) -> Frame:
     try:
         return _frame.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Objection(_id_of(text), undecodable(error, partial(choices_at, _frame_type)).fault) from None
+        refused = undecodable(error, partial(choices_at, _frame_type), data=text.encode())
+        raise Objection(_id_of(text), refused.fault) from None
 
 
 def _id_of(text: str) -> str | None:

@@ -32,7 +32,7 @@ class Reader(Generic[T]):
                 return self._decoder.decode(data)
             return msgspec.convert(_known(msgspec.json.decode(data), self._info), self._type, str_keys=True)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise undecodable(error, partial(choices, self._info), UNKNOWN) from None
+            raise undecodable(error, partial(choices, self._info), UNKNOWN, bytes(data)) from None
 
 
 def choices(info: inspect.Type, path: str) -> list[Any]:

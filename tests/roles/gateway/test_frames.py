@@ -49,3 +49,8 @@ def test_a_failed_request_ends_in_an_error() -> None:
         "status": 503,
         "error": {"message": "gone", "type": "server_error", "param": None, "code": None},
     }
+
+
+def test_a_number_that_is_not_json_is_told() -> None:
+    with pytest.raises(frames.Objection, match=r"\(byte 10\)\. NaN and Infinity are not JSON\.$"):
+        frames.decode('{"ééa": NaN}')

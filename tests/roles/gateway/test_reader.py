@@ -85,3 +85,25 @@ def test_unknown_fields_are_refused_or_left_out(data: bytes, param: str, shirt: 
     assert refused.value.fault.param == param
     assert refused.value.fault.message.endswith("or start the server with --allow-unknown-fields.")
     assert lenient.read(data) == shirt
+
+
+@pytest.mark.parametrize("reader", [strict, lenient])
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"size":NaN}', "JSON is malformed: invalid character (byte 8). NaN and Infinity are not JSON."),
+        (
+            b'{"size":-Infinity}',
+            "JSON is malformed: invalid character (byte 9). NaN and Infinity are not JSON.",
+        ),
+        (b'{"closing":"\\uD83D"}', "Input data was truncated. Half a surrogate pair is not JSON."),
+        (b'{"closing":"\\ud83d\\ude00', "Input data was truncated."),
+        (b'{"closing":"NaN', "Input data was truncated."),
+        (b'{"closing":"NaN",}', "JSON is malformed: trailing comma in object (byte 17)."),
+    ],
+)
+def test_what_is_no_json_is_told_and_only_that(reader: Reader[Shirt], data: bytes, message: str) -> None:
+    for body in (data, msgspec.Raw(data)):
+        with pytest.raises(Refused) as refused:
+            reader.read(body)
+        assert refused.value.fault.message == f"This is not valid JSON: {message}"
