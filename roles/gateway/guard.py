@@ -24,7 +24,9 @@ _ADMINS_ONLY = refusal(
     "This needs the admin key, as 'Authorization: Bearer KEY'.", code="invalid_admin_key", status=401
 ).fault
 _LOCALS_ONLY = refusal(
-    "Without --admin-key this is allowed from the server's own machine only.", code="forbidden", status=403
+    "Without --admin-key this is allowed from the server's own machine only, and to no web page.",
+    code="forbidden",
+    status=403,
 ).fault
 
 
@@ -32,7 +34,7 @@ class Guard:
     """Lets nobody past without the key that a path wants; `OPEN_PATHS` want none.
 
     Paths that change the server want the admin key; where there is none, the API key; where there is none
-    either, that the client is on this machine.
+    either, that the client is on this machine and is no web page, which any site may have opened there.
     """
 
     def __init__(self, app: http.App, config: Config) -> None:
@@ -57,7 +59,7 @@ class Guard:
             if self._admin_key:
                 return None if _shows(scope, self._admin_key) else _ADMINS_ONLY
             if not self._key:
-                return None if _is_local(scope) else _LOCALS_ONLY
+                return None if _is_local(scope) and not _is_page(scope) else _LOCALS_ONLY
         return None if not self._key or _shows(scope, self._key) else _UNAUTHORIZED
 
 
@@ -74,6 +76,11 @@ def _is_local(scope: http.Scope) -> bool:
     if not client or not client[0]:
         return True
     return ipaddress.ip_address(client[0].partition("%")[0]).is_loopback
+
+
+def _is_page(scope: http.Scope) -> bool:
+    """Browsers name the origin of a page with whatever it posts."""
+    return http.header(scope, b"origin") is not None
 
 
 def _is_anthropics(path: str) -> bool:

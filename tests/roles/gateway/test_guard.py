@@ -16,7 +16,7 @@ from stretto.tests.roles.gateway.house import House
 ADMIN = ["/start_profile", "/stop_profile", "/flush_cache", "/drain", "/restart/executor"]
 
 
-def status(path: str, key: str = "", client: Any = ("10.0.0.1", 5), **options: str) -> int:
+def status(path: str, key: str = "", client: Any = ("10.0.0.1", 5), origin: str = "", **options: str) -> int:
     """What a request gets, 200 where it is let past."""
     sent: list[Any] = []
 
@@ -27,6 +27,8 @@ def status(path: str, key: str = "", client: Any = ("10.0.0.1", 5), **options: s
         sent.append(message)
 
     headers = [(b"authorization", f"Bearer {key}".encode())] if key else []
+    if origin:
+        headers.append((b"origin", origin.encode()))
     scope = {"type": "http", "path": path, "headers": headers, "client": client}
     asyncio.run(Guard(app, Config(**options))(scope, None, send))  # type: ignore[arg-type]
     return int(sent[0]["status"])
@@ -46,6 +48,13 @@ def test_what_changes_the_server_wants_the_admin_key(path: str) -> None:
 )
 def test_without_keys_it_wants_to_come_from_here(path: str, client: Any, expected: int) -> None:
     assert status(path, client=client) == expected
+
+
+def test_without_keys_no_web_page_may_change_the_server() -> None:
+    here = {"client": ("127.0.0.1", 5), "origin": "https://elsewhere.example"}
+    assert status("/drain", **here) == 403
+    assert status("/v1/models", **here) == 200
+    assert status("/drain", "secret", **here, admin_key="secret") == 200
 
 
 def test_the_api_wants_the_api_key_alone() -> None:
