@@ -65,7 +65,7 @@ def test_a_drained_server_finishes_its_streams_takes_no_new_ones_and_ends(start)
     family = server.family()
     stream = Streaming(server, 100)
     stream.began.wait()
-    assert drain(server.url) == "the server takes nothing new, finishes 1 requests and ends"
+    assert drain(server.url) == "the server takes nothing new, finishes 1 request and ends"
     with httpx.Client(base_url=server.url, timeout=None) as http:
         while (health := http.get("/health")).status_code == 200:
             time.sleep(0.01)
