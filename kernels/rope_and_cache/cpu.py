@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stretto.kernels import simd
+from stretto.kernels import kv_cache, simd
 from stretto.kernels.pool import (
     Kernel,
     arguments,
@@ -101,20 +101,8 @@ def fits(
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
 ) -> bool:
-    """Whether this kernel handles these tensors: float32 on the CPU, a token's heads side by side; the caches
-    in float32 or float16, or in fp8 with scales.
-    """
-    known = (torch.float32, torch.float16) if k_scale is None else (torch.float8_e4m3fn,)
-    return (
-        q.is_cpu
-        and q.dtype is k.dtype is v.dtype is torch.float32
-        and k_cache.dtype is v_cache.dtype
-        and k_cache.dtype in known
-        and (k_scale is None) == (v_scale is None)
-        and all(x.stride(1) == x.shape[2] and x.stride(2) == 1 for x in (q, k, v))
-        and k_cache.is_contiguous()
-        and v_cache.is_contiguous()
-    )
+    """Whether this kernel handles these tensors; see `kv_cache.py`."""
+    return kv_cache.fits((q, k, v), k_cache, v_cache, k_scale, v_scale)
 
 
 def rope_and_cache(
