@@ -111,8 +111,13 @@ class Outbox:
 
     def forget_tokens(self, detokenizer: int) -> None:
         """Those that wait for a detokenizer that died; its successor does not know what they belong to."""
+
+        def others(uid: Any) -> Any:
+            return uid % self._detokenizers != detokenizer
+
         for batch in self._batches:
-            batch.tokens = _share_tokens(batch.tokens, lambda uid: uid % self._detokenizers != detokenizer)
+            batch.tokens = _share_tokens(batch.tokens, others)
+            batch.logprobs = [entry for entry in batch.logprobs if others(entry.uid)]
 
     def _split(self, batch: _Batch) -> list[tuple[int, m.Tokens]]:
         if self._detokenizers == 1:

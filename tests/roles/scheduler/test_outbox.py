@@ -87,12 +87,14 @@ def test_what_waits_for_a_detokenizer_that_died_is_told_to_the_others_alone() ->
     box = Outbox(2)
     for first in (0, 1):
         uids = np.array([2, 3]) if first else np.array([2])
-        box.tokens(uids, np.full(len(uids), 7, np.int32), np.full(len(uids), first), patient=True)
+        entries = [m.TokenLogprobs(uid, -0.5, 2) for uid in uids.tolist()]
+        box.tokens(uids, np.full(len(uids), 7, np.int32), np.full(len(uids), first), entries, patient=True)
     box.forget_tokens(0)
     box.hit(3, 1)
     sent = box.take()
     assert [index for index, _ in sent] == [1, 1]
     assert np.frombuffer(sent[0][1].uids, np.int64).tolist() == [3]
+    assert [entry.uid for entry in sent[0][1].logprobs] == [3]
 
 
 def test_each_detokenizer_gets_its_own_and_only_when_there_is_something() -> None:
