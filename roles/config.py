@@ -78,12 +78,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         str, Meta(description="KV pool, as 512MiB, 2GiB or 4096tokens; empty: chosen from free memory.")
     ] = ""
     kv_cache_dtype: Annotated[
-        Literal["auto", "float16", "fp8", "fp8_e4m3"],
+        Literal["auto", "float32", "float16", "bfloat16", "fp8", "fp8_e4m3"],
         Meta(
             description="Type of the keys and values in the pool; auto: the compute type, but on cpu, with "
-            "--quantization, float16, where twice the tokens of float32 have room. fp8 (e4m3) makes room for "
-            "twice the tokens of a 16-bit type, with four bits of precision, and takes the checkpoint's KV "
-            "scales where it has them, else 1. On cpu, or a GPU of capability 8.9 or newer."
+            "--quantization, float16, where twice the tokens of float32 have room. A CPU keeps float32 or "
+            "float16, a GPU its compute type. fp8 (e4m3) makes room for twice the tokens of a 16-bit type, "
+            "with four bits of precision, and takes the checkpoint's KV scales where it has them, else 1: on "
+            "cpu, or a GPU of capability 8.9 or newer."
         ),
     ] = "auto"
     gpu_memory: Annotated[

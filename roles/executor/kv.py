@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 
@@ -63,24 +63,32 @@ def pool_dtype(
     """Type of the pool for --kv-cache-dtype, where activations are of the type `compute`.
 
     has_fp8: whether the device knows numbers of eight bits. has_float16: whether its kernels take a pool in
-    float16 whatever they compute in. quantized: whether the weights are, and outputs no longer those of the
-    exact ones. Raises ConfigError for what the device has not.
+    float16 whatever they compute in, as a CPU's do. quantized: whether the weights are, and outputs no longer
+    those of the exact ones. Raises ConfigError for what the device has not.
     """
     if wanted == "auto":
         return torch.float16 if quantized and has_float16 else compute
-    if wanted == "float16":
-        if not has_float16 and compute is not torch.float16:
+    if wanted.startswith("fp8"):
+        if not has_fp8:
             raise ConfigError(
-                f"--kv-cache-dtype float16: a GPU keeps KV in the type it computes in, here "
-                f"{str(compute).removeprefix('torch.')}, or in fp8; leave it out, or give --dtype float16"
+                f"--kv-cache-dtype {wanted} needs a GPU of compute capability 8.9 or newer, and this one is "
+                "older; leave it out"
             )
-        return torch.float16
-    if not has_fp8:
-        raise ConfigError(
-            f"--kv-cache-dtype {wanted} needs a GPU of compute capability 8.9 or newer, and this one is "
-            "older; leave it out"
-        )
-    return torch.float8_e4m3fn
+        return torch.float8_e4m3fn
+    kept = cast(torch.dtype, getattr(torch, wanted))
+    if kept is not compute and not (has_float16 and kept is torch.float16):
+        raise ConfigError(_not_kept(wanted, compute, has_float16))
+    return kept
+
+
+def _not_kept(wanted: str, compute: torch.dtype, on_cpu: bool) -> str:
+    if on_cpu:
+        return f"--kv-cache-dtype {wanted}: a CPU keeps KV in float32, float16 or fp8; leave it out"
+    name = str(compute).removeprefix("torch.")
+    return (
+        f"--kv-cache-dtype {wanted}: a GPU keeps KV in the type it computes in, here {name}, or in fp8; leave "
+        f"it out, or give --dtype {wanted}"
+    )
 
 
 def count_pages(wanted: str, shape: PageShape, free: int, default: int) -> int:

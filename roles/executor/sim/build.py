@@ -25,15 +25,16 @@ from stretto.roles.executor.sim.script import Script
 from stretto.roles.executor.transfers import Transfers
 from stretto.roles.executor.weights.model_config import load_model_config
 
-DTYPE = torch.bfloat16
+DTYPES = {"auto": torch.bfloat16, "bfloat16": torch.bfloat16, "float16": torch.float16}
+"""By --dtype; two bytes a number, of which `models.room` and `cost.Roofline` know the size alone."""
 
 
 def build_simulated(config: Config, wake: Callable[[], None], progress: Callable[[str], None]) -> Built:
     """A runner that takes the time of `config.sim_model` on `config.sim_gpu`; see `build.build`."""
-    if config.dtype not in ("auto", "bfloat16"):
-        raise ConfigError(f"--dtype {config.dtype}: a simulated GPU computes in bfloat16; leave --dtype out")
-    gpu, model = GPUS[config.sim_gpu], simulated_model(config.sim_model)
-    kv_dtype = pool_dtype(config.kv_cache_dtype, DTYPE, gpu.fp8)
+    if config.dtype not in DTYPES:
+        raise ConfigError(f"--dtype {config.dtype}: a simulated GPU computes in 16 bits; leave --dtype out")
+    gpu, model, dtype = GPUS[config.sim_gpu], simulated_model(config.sim_model), DTYPES[config.dtype]
+    kv_dtype = pool_dtype(config.kv_cache_dtype, dtype, gpu.fp8)
     shape = PageShape(model.num_layers, config.page_size, model.num_kv_heads, model.head_dim, kv_dtype)
     free = room(gpu, model)
     pages = count_pages(config.kv_memory, shape, free, int(free * POOL_SHARE))
@@ -47,14 +48,14 @@ def build_simulated(config: Config, wake: Callable[[], None], progress: Callable
         seconds=fixed(config.sim_step_ms / 1e3) if config.sim_step_ms else roofline,
         script=Script(tokens.vocab_size, tokens.eos_token_ids, config.sim_output_tokens),
         device=device,
-        model=Absent(tokens.vocab_size, shape.layers, shape.kv_heads, shape.head_dim, DTYPE, kv_dtype),
+        model=Absent(tokens.vocab_size, shape.layers, shape.kv_heads, shape.head_dim, dtype, kv_dtype),
         cache=shape.allocate(pages, torch.device("meta")),
         slots=config.max_seqs,
         pages_per_slot=-(-max_len // config.page_size),
         wake=wake,
         transfers=None if tiers is None else tiers.transfers,
     )
-    return Built(runner, device.name, "bfloat16", pages, tiers)
+    return Built(runner, device.name, str(dtype).removeprefix("torch."), pages, tiers)
 
 
 def _tiers(config: Config, device: SimDevice, shape: PageShape, wake: Callable[[], None]) -> Tiers | None:

@@ -72,6 +72,11 @@ def test_a_float16_pool_holds_twice_the_tokens_of_float32(options: dict[str, Any
     assert [cache.dtype for cache in built.runner._cache] == [torch.float16] * 2
 
 
+def test_a_float32_pool_is_to_be_had_with_quantized_weights(make_tiny: Any) -> None:
+    built, _ = make(make_tiny(), kv_memory="1MiB", quantization="int8", kv_cache_dtype="float32")
+    assert (built.pages, built.runner._cache.keys.dtype) == (128, torch.float32)
+
+
 @pytest.mark.parametrize(("dtype", "scales"), [("fp8_e4m3", [[[0.5, 0.5], [2.0, 2.0]]] * 2), ("auto", [])])
 def test_the_tiers_below_know_the_scales(
     dtype: str, scales: Any, make_tiny: Any, add_scales: Any, monkeypatch: pytest.MonkeyPatch

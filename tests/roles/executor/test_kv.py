@@ -84,10 +84,21 @@ def test_on_a_cpu_the_pool_may_be_float16_and_is_where_weights_are_quantized() -
     assert cpu("fp8", quantized=True) is torch.float8_e4m3fn
 
 
-def test_on_a_gpu_a_float16_pool_is_that_of_a_float16_model() -> None:
-    assert pool_dtype("float16", torch.float16, has_fp8=False) is torch.float16
-    with pytest.raises(ConfigError, match="the type it computes in, here bfloat16, or in fp8; leave it out"):
-        pool_dtype("float16", torch.bfloat16, has_fp8=True)
+def test_on_a_cpu_the_pool_may_be_float32_whatever_the_weights_are() -> None:
+    cpu = partial(pool_dtype, compute=torch.float32, has_fp8=True, has_float16=True)
+    assert cpu("float32") is cpu("float32", quantized=True) is torch.float32
+    with pytest.raises(ConfigError, match="a CPU keeps KV in float32, float16 or fp8; leave it out"):
+        cpu("bfloat16")
+
+
+@pytest.mark.parametrize("compute", ["float32", "float16", "bfloat16"])
+def test_on_a_gpu_the_pool_is_of_the_type_it_computes_in(compute: str) -> None:
+    dtype = getattr(torch, compute)
+    assert pool_dtype(compute, dtype, has_fp8=False) is dtype
+    for other in {"float32", "float16", "bfloat16"} - {compute}:
+        words = f"here {compute}, or in fp8; leave it out, or give --dtype {other}"
+        with pytest.raises(ConfigError, match=words):
+            pool_dtype(other, dtype, has_fp8=True)
 
 
 def test_fp8_is_refused_where_the_device_has_none() -> None:

@@ -32,6 +32,14 @@ def test_an_fp8_pool_has_twice_the_pages_where_the_gpu_knows_the_type(make_tiny:
         make(make_tiny(), kv_cache_dtype="fp8", sim_gpu="a100")
 
 
+@pytest.mark.parametrize("kept", ["bfloat16", "float16"])
+def test_the_pool_may_be_named_by_the_type_the_gpu_computes_in(make_tiny: Any, kept: str) -> None:
+    built = make(make_tiny(), dtype=kept, kv_cache_dtype=kept, kv_memory="1GiB")
+    assert (built.dtype, built.pages) == (kept, 512)
+    with pytest.raises(ConfigError, match=f"here {kept}, or in fp8"):
+        make(make_tiny(), dtype=kept, kv_cache_dtype="float32")
+
+
 def test_a_model_that_does_not_fit_is_refused(make_tiny: Any) -> None:
     with pytest.raises(
         ConfigError, match=r"the weights take 141\.1 GB and the GPU has 80 GB; choose a larger"
