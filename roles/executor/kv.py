@@ -86,8 +86,8 @@ def _not_kept(wanted: str, compute: torch.dtype, on_cpu: bool) -> str:
         return f"--kv-cache-dtype {wanted}: a CPU keeps KV in float32, float16 or fp8; leave it out"
     name = str(compute).removeprefix("torch.")
     return (
-        f"--kv-cache-dtype {wanted}: a GPU keeps KV in the type it computes in, here {name}, or in fp8; leave "
-        f"it out, or give --dtype {wanted}"
+        f"--kv-cache-dtype {wanted}: a GPU keeps KV in the type it computes in, here {name}, or in fp8; "
+        f"leave it out, or give --dtype {wanted}"
     )
 
 
