@@ -130,6 +130,11 @@ def test_min_p_is_relative_to_the_likeliest():
     assert survivors(logits, min_p=1.0) == [0]
 
 
+def test_top_p_counts_mass_before_min_p():
+    logits = torch.tensor([0.5, 0.2, 0.15, 0.1, 0.05]).log()
+    assert survivors(logits, top_p=0.8, min_p=0.25) == [0, 1, 2]
+
+
 FILTERS = [
     {},
     {"temperature": 0.7},

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from stretto.kernels.sample import reference
 
@@ -40,3 +41,20 @@ def test_noise_has_the_moments_of_a_gumbel_variable():
     noise = reference.gumbel(7, 3, 200_000, torch.device("cpu")).double()
     assert noise.mean().item() == pytest.approx(0.5772, abs=0.01)
     assert noise.var().item() == pytest.approx(1.6449, abs=0.03)
+
+
+@pytest.mark.parametrize("top_k", [0, 20])
+@pytest.mark.parametrize("top_p", [1.0, 0.9, 0.5])
+@pytest.mark.parametrize("min_p", [0.0, 0.02, 0.3])
+def test_filters_keep_what_those_of_transformers_keep_in_their_order(top_k, top_p, min_p):
+    """Which is temperature, top-k, top-p, min-p, as in SGLang and llama.cpp; vLLM begins with min-p."""
+    logits, heat = torch.randn(50, 100) * 2, 1.5
+    warpers = [TemperatureLogitsWarper(heat)]
+    warpers += [TopKLogitsWarper(top_k)] if top_k else []
+    warpers += [TopPLogitsWarper(top_p), MinPLogitsWarper(min_p)]
+    wanted = logits
+    for warper in warpers:
+        wanted = warper(None, wanted)
+    depths = (logits.amax(1, keepdim=True) - logits) / heat
+    kept = torch.stack([row <= reference.deepest(row, top_k, top_p, min_p) for row in depths])
+    assert torch.equal(kept, wanted.isfinite())
