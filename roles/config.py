@@ -1,7 +1,8 @@
 """One frozen configuration, resolved once by the supervisor and handed to every role.
 
 The fields *are* the command line: `supervisor.py` makes one option per field from its type, default and
-description. A field with `extra={"cli": False}` in its `Meta` is filled in by `resolve`, not by the user.
+description. A field with `extra={"cli": False}` in its `Meta` is filled in by `resolve`, not by the user;
+one with `extra={"repeated": True}` may be given several times, and holds all that was given between commas.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         str,
         Meta(
             description="Web pages that browsers let use the server, as http://localhost:3000, with commas "
-            "between them; *: any. Empty: none of another origin."
+            "between them, or the option once for each; *: any. Empty: none of another origin.",
+            extra={"repeated": True},
         ),
     ] = ""
     served_model_name: Annotated[str, Meta(description="Name in the API; default: the model's own.")] = ""

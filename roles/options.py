@@ -45,14 +45,14 @@ def _option(field: msgspec.structs.FieldInfo, kind: Any, meta: msgspec.Meta) -> 
     flag = "--" + field.name.replace("_", "-")
     if kind is bool:
         flag += "/--no-" + field.name.replace("_", "-")
-    return click.option(
-        flag,
-        field.name,
-        type=_click_type(kind, meta),
-        default=field.default,
-        show_default=field.default not in ("", None),
-        help=meta.description,
-    )
+    more: dict[str, Any] = {"default": field.default, "show_default": field.default not in ("", None)}
+    if (meta.extra or {}).get("repeated"):
+        more = {"multiple": True, "callback": _joined}
+    return click.option(flag, field.name, type=_click_type(kind, meta), help=meta.description, **more)
+
+
+def _joined(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> str:
+    return ",".join(values)
 
 
 def _whole(bound: float | None) -> int | None:

@@ -15,7 +15,7 @@ def origins(text: str) -> tuple[str, ...]:
     for origin in found:
         if not _ORIGIN.fullmatch(origin):
             raise SetupError(
-                f"--allowed-origins: {origin!r} is no origin; give them as http://localhost:3000 with commas "
-                "between them, or * for any"
+                f"--allowed-origins: {origin!r} is no origin; give them as http://localhost:3000, with "
+                "commas between them or the option once for each, or * for any"
             )
     return found

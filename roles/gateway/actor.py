@@ -19,6 +19,7 @@ from stretto.roles.gateway.sessions import Sessions
 from stretto.roles.gateway.websocket import Session
 from stretto.roles.gateway.wires import HIGH_WATER, ZmqWires
 from stretto.roles.metrics import Meter
+from stretto.roles.origins import origins
 from stretto.roles.trace import Probe, span
 from stretto.shm.board import State
 from stretto.shm.trace import Traces
@@ -71,6 +72,7 @@ class Gateway(Role):
             config.max_body_bytes,
             config.max_connections,
             config.idle_seconds,
+            origins(config.allowed_origins),
         )
 
     async def open(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from starlette.middleware.cors import CORSMiddleware
 
@@ -12,6 +12,7 @@ from stretto.roles.gateway.guard import deny_handshake
 
 EXPOSED = ("retry-after", "x-request-id")
 """Headers of answers that a page may read besides those that every page may."""
+_EXPOSED_BYTES = ", ".join(EXPOSED).encode()
 
 _REFUSED = refusal(
     "Pages of this origin may not use the server; --allowed-origins names those that may.",
@@ -45,3 +46,19 @@ class Cors:
         """Browsers open WebSockets to anywhere, and leave it to the server to look at who asks."""
         origin = http.header(scope, b"origin")
         return origin is None or self._http.is_allowed_origin(origin.decode("latin-1"))
+
+
+def granted(allowed: Iterable[str], headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """What lets a page read an answer that is made without `Cors`.
+
+    headers: of the request, as far as they have come; without an `Origin` among them only `*` helps.
+    """
+    origins, asking = set(allowed), dict(headers).get(b"origin", b"")
+    origin = b"*" if "*" in origins else asking
+    if origin.decode("latin-1") not in origins:
+        return []
+    return [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", _EXPOSED_BYTES),
+        (b"vary", b"Origin"),
+    ]

@@ -12,6 +12,7 @@ import math
 import secrets
 import socket
 import time
+from collections.abc import Sequence
 from email.utils import formatdate
 from typing import Any
 
@@ -22,7 +23,8 @@ from uvicorn.server import ServerState
 from websockets.http11 import Request
 
 from stretto.roles.gateway.accepting import Acceptor, room
-from stretto.roles.gateway.faults import error_json, refusal
+from stretto.roles.gateway.bare import bare_answer
+from stretto.roles.gateway.faults import refusal
 from stretto.roles.gateway.http import App
 from stretto.roles.messages import Fault
 
@@ -39,18 +41,26 @@ _TOO_BIG = Fault(431, f"The request's head is larger than {MAX_HEAD_BYTES} bytes
 _TOO_MANY = Fault(503, "The server has more connections than it takes.", "server_error",
                   code="too_many_connections", retry_after=1)  # fmt: skip
 _TOO_SLOW = Fault(408, "The request's head was not complete in time.", code="request_timeout")
-_PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large",
-            503: "Service Unavailable"}  # fmt: skip
 
 
 class HttpProtocol(HttpToolsProtocol):
     """One HTTP connection: uvicorn's, with limits on heads, on idleness and on how many there are."""
 
     def __init__(
-        self, *args: Any, max_connections: int, most: int, idle_seconds: float, **kwargs: Any
+        self,
+        *args: Any,
+        max_connections: int,
+        most: int,
+        idle_seconds: float,
+        allowed: Sequence[str],
+        **kwargs: Any,
     ) -> None:
-        """Beyond `max_connections` they get `OPEN_TO_CROWDS` only, beyond `most` nothing."""
+        """Beyond `max_connections` they get `OPEN_TO_CROWDS` only, beyond `most` nothing.
+
+        `allowed`: the origins whose pages may read what is answered here.
+        """
         super().__init__(*args, **kwargs)
+        self._allowed = allowed
         self._max_connections, self._most, self._idle_seconds = max_connections, most, idle_seconds
         self._crowded = self._last = False
         self._head_bytes: int | None = 0
@@ -136,13 +146,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _refuse(self, fault: Fault) -> None:
         """Answer without the application, and close."""
         self._head_done()
-        body = error_json(fault)
-        head = (
-            f"HTTP/1.1 {fault.status} {_PHRASES[fault.status]}\r\ncontent-type: application/json\r\n"
-            f"x-request-id: req-{secrets.token_hex(8)}\r\ncontent-length: {len(body)}\r\n"
-            "connection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
+        self.transport.write(bare_answer(fault, self.headers or (), self._allowed))
         self.transport.close()
 
 
@@ -179,9 +183,13 @@ class HttpServer:
         max_message_bytes: int,
         max_connections: int = 4096,
         idle_seconds: float = 75.0,
+        allowed: Sequence[str] = (),
     ) -> None:
-        """`idle_seconds`: longer than clients keep connections, lest one is closed just as it is used."""
-        self._listener = listener
+        """`idle_seconds`: longer than clients keep connections, lest one is closed just as it is used.
+
+        `allowed`: the origins whose pages may read what is answered without the application.
+        """
+        self._listener, self._allowed = listener, allowed
         self._most = room(2 * max_connections + EXTRA)
         self._max_connections, self._idle_seconds = min(max_connections, self._most * 3 // 4), idle_seconds
         self._config = uvicorn.Config(
@@ -213,6 +221,7 @@ class HttpServer:
             max_connections=self._max_connections,
             most=self._most,
             idle_seconds=self._idle_seconds,
+            allowed=self._allowed,
         )
         self._acceptor = Acceptor(self._listener, protocol)
 

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from stretto.roles.config import Config
 from stretto.roles.options import config_options
+from stretto.roles.origins import origins
 
 
 @click.command()
@@ -30,6 +31,12 @@ def test_no_options_give_the_defaults() -> None:
 def test_every_kind_of_field_can_be_set() -> None:
     config = run("--port", "9", "--no-overlap", "--device", "cpu", "--grace", "1.5", "--kv-memory", "1GiB")
     assert config == Config(port=9, overlap=False, device="cpu", grace=1.5, kv_memory="1GiB")
+
+
+def test_origins_may_be_given_one_by_one_or_together() -> None:
+    each = run("--allowed-origins", "http://a", "--allowed-origins", "http://b,http://c")
+    assert each == run("--allowed-origins", "http://a,http://b,http://c")
+    assert origins(each.allowed_origins) == ("http://a", "http://b", "http://c")
 
 
 def test_every_public_field_has_help() -> None:

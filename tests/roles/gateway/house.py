@@ -26,6 +26,7 @@ from stretto.roles.gateway.server import HttpServer
 from stretto.roles.gateway.sessions import Sessions
 from stretto.roles.gateway.stream import merge
 from stretto.roles.metrics import Meter
+from stretto.roles.origins import origins
 from stretto.shm.board import Board, State
 from stretto.shm.trace import Traces
 
@@ -211,8 +212,9 @@ class House:
             self.config, self.door, self.meter, self.board, self.profiler, self.sessions, self.orders.put
         )
         self.server = HttpServer(
-            app, self.listener, config.max_body_bytes, config.max_connections, config.idle_seconds
-        )
+            app, self.listener, config.max_body_bytes, config.max_connections, config.idle_seconds,
+            origins(config.allowed_origins),
+        )  # fmt: skip
         await self.server.start()
         self._started.set_result(asyncio.get_running_loop())
         await self._stop.wait()
