@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from stretto.roles.gateway.cors import granted
 from stretto.roles.gateway.faults import error_json
+from stretto.roles.gateway.http import retry_headers
 from stretto.roles.messages import Fault
 
 _PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large",
@@ -24,9 +25,8 @@ def bare_answer(fault: Fault, headers: Iterable[tuple[bytes, bytes]], allowed: I
         (b"x-request-id", f"req-{secrets.token_hex(8)}".encode()),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
+        *retry_headers(fault),
         *granted(allowed, headers),
     ]
-    if fault.retry_after is not None:
-        head.append((b"retry-after", str(fault.retry_after).encode()))
     lines = b"".join(name + b": " + value + b"\r\n" for name, value in head)
     return f"HTTP/1.1 {fault.status} {_PHRASES[fault.status]}\r\n".encode() + lines + b"\r\n" + body

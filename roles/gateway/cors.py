@@ -10,7 +10,7 @@ from stretto.roles.gateway import http
 from stretto.roles.gateway.faults import refusal
 from stretto.roles.gateway.guard import deny_handshake
 
-EXPOSED = ("retry-after", "x-request-id")
+EXPOSED = ("retry-after", "x-request-id", "x-should-retry")
 """Headers of answers that a page may read besides those that every page may."""
 _EXPOSED_BYTES = ", ".join(EXPOSED).encode()
 

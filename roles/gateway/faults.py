@@ -49,6 +49,10 @@ NOT_FOUND = Fault(404, "There is no such stream: it was never resumable, or its 
                   code="stream_not_found")  # fmt: skip
 
 
+NEVER_AGAIN = frozenset({"timeout", "poison_request", "nan_logits"})
+"""Codes of what would come to the same end once more, though the status is one that clients try again at."""
+
+
 def unknown_model(name: str, served: str) -> Refused:
     """A request is for a model that is not here."""
     message = f"The model {name!r} does not exist; this server serves {served!r}."

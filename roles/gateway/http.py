@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from stretto.roles.gateway.faults import error_json, refusal
+from stretto.roles.gateway.faults import NEVER_AGAIN, error_json, refusal
 from stretto.roles.gateway.stream import HungUp, Inbox
 from stretto.roles.messages import Fault
 
@@ -19,6 +19,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 ErrorBody = Callable[[Fault], bytes]
+Headers = list[tuple[bytes, bytes]]
 
 LINGER_SECONDS = 5.0
 
@@ -86,13 +87,11 @@ async def hang_up_on_disconnect(receive: Receive, inbox: Inbox) -> None:
 
 
 async def answer(
-    send: Send, status: int, body: bytes, more: bool = False, retry_after: int | None = None
+    send: Send, status: int, body: bytes, more: bool = False, extra: Headers | None = None
 ) -> None:
     """Send a JSON answer. With `more`, the connection is to be closed after a last, empty `finish`."""
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    headers += _STATUS_HEADERS.get(status, [])
-    if retry_after is not None:
-        headers.append((b"retry-after", str(retry_after).encode()))
+    headers += _STATUS_HEADERS.get(status, []) + (extra or [])
     if more:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -106,17 +105,21 @@ async def refuse(send: Send, receive: Receive, fault: Fault, body: ErrorBody = e
     take the answer with it, so for a while what comes is read and thrown away (a lingering close).
     """
     oversized = fault.status == 413
-    await answer(send, fault.status, body(fault), oversized, _retry_after(fault))
+    await answer(send, fault.status, body(fault), oversized, retry_headers(fault))
     if oversized:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(_discard(receive), LINGER_SECONDS)
         await finish(send)
 
 
-def _retry_after(fault: Fault) -> int | None:
-    if fault.status == 429 and fault.retry_after is None:
-        return RETRY_SECONDS
-    return fault.retry_after
+def retry_headers(fault: Fault) -> Headers:
+    """When to send the request again; or that it is of no use, in the header that OpenAI's and Anthropic's
+    clients heed: by themselves they send again whatever is answered 408 or 5xx.
+    """
+    if fault.code in NEVER_AGAIN:
+        return [(b"x-should-retry", b"false")]
+    seconds = RETRY_SECONDS if fault.status == 429 and fault.retry_after is None else fault.retry_after
+    return [] if seconds is None else [(b"retry-after", str(seconds).encode())]
 
 
 async def _discard(receive: Receive) -> None:

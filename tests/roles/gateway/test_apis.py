@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from stretto.roles.gateway.apis import ChatAnswer, TextAnswer, answer_to
+from stretto.roles.gateway.faults import INTERNAL, POISON
 from stretto.roles.gateway.job import Job
 from stretto.roles.messages import Event, Events, Fault, SamplingParams, Submit, ToGateway
 from stretto.tests.roles.gateway.house import MODEL, PATIENCE, House, chorus
@@ -269,6 +270,24 @@ def test_a_failing_choice_fails_the_request_and_cancels_the_others(
     first = house.submitted().uid
     assert [house.cancelled(), house.cancelled()] == [first, first + 2]
     assert house.live == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "times"),
+    [
+        (Fault(408, "too late", "timeout_error", code="timeout"), 1),
+        (Fault(500, "bad luck", "server_error", code="nan_logits"), 1),
+        (POISON, 1),
+        (INTERNAL, 2),
+    ],
+)
+def test_clients_send_again_only_what_may_end_better(house: House, fault: Fault, times: int) -> None:
+    house.back.script = lambda submit: [
+        Events([Event(submit.uid, 0, "", finish_reason="error", fault=fault)])
+    ]
+    with pytest.raises(openai.APIStatusError):
+        text(openai.OpenAI(base_url=f"{house.url}/v1", api_key="any", max_retries=1, timeout=PATIENCE))
+    assert house.back.submits.qsize() == times
 
 
 def test_messages_make_a_chat() -> None:

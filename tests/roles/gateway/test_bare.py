@@ -58,7 +58,9 @@ def test_a_page_may_read_it_if_it_may_read_the_others(
     asked = [] if origin is None else [(b"origin", origin.encode())]
     headers = heads(bare_answer(FAULT, asked, allowed))
     assert headers.get("access-control-allow-origin") == told
-    assert headers.get("access-control-expose-headers") == (told and "retry-after, x-request-id")
+    assert headers.get("access-control-expose-headers") == (
+        told and "retry-after, x-request-id, x-should-retry"
+    )
 
 
 def answered(house: House, head: bytes) -> bytes:

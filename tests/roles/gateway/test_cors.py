@@ -46,7 +46,7 @@ def test_a_preflight_needs_no_key(open_house: House) -> None:
 def test_a_page_may_read_its_answer_and_when_to_come_again(open_house: House) -> None:
     answer = open_house.http.post(POST, json=CHAT, headers={"origin": PAGE})
     assert (answer.status_code, allowed(answer)) == (200, [PAGE])
-    assert answer.headers["access-control-expose-headers"] == "retry-after, x-request-id"
+    assert answer.headers["access-control-expose-headers"] == "retry-after, x-request-id, x-should-retry"
     assert answer.headers["vary"] == "Origin"
 
 
