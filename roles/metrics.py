@@ -11,6 +11,7 @@ from bisect import bisect_left
 from typing import Literal, NamedTuple
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 
 
 class Metric(NamedTuple):
@@ -31,6 +32,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
     "gateway": (
         Metric("requests_total", "counter", "Requests accepted for work by the gateway."),
         Metric("requests_finished_total", "counter", "Requests that ended with stop or length."),
+        Metric("requests_cut_total", "counter", "Of those, requests that ended with length."),
         Metric("requests_failed_total", "counter", "Requests that ended with an error."),
         Metric("requests_cancelled_total", "counter", "Requests whose client left or cancelled."),
         Metric("requests_live", "gauge", "Requests between acceptance and terminal event."),
@@ -46,6 +48,8 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric("time_to_first_token_seconds", "histogram", "Arrival to first text (TTFT).", SECONDS),
         Metric("inter_token_latency_seconds", "histogram", "Between streamed events (ITL).", SECONDS),
         Metric("request_latency_seconds", "histogram", "Arrival to terminal event (E2E).", SECONDS),
+        Metric("request_prompt_tokens", "histogram", "Prompt tokens of a sequence that ended.", TOKENS),
+        Metric("request_generated_tokens", "histogram", "Tokens it generated.", TOKENS),
     ),
     "tokenizer": (
         Metric("prompts_total", "counter", "Prompts tokenized."),

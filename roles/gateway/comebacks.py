@@ -107,7 +107,7 @@ class Comebacks:
         """The detokenizer did not know yet that nobody listens; the event is kept there."""
         self._detach(sequence.uid)
         if event.finish_reason is not None:
-            self._live.finish(sequence, event.finish_reason)
+            self._live.finish(sequence, event.finish_reason, event.usage)
 
     def on_gap(self, sequence: Sequenced, event: m.Event) -> None:
         """Of a resumed stream these are events for the connection before; the rest is asked for."""

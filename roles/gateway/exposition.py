@@ -77,15 +77,15 @@ class BoardCollector(Collector):
             values = [process.partition(".")[2]][: len(labels)]
             cells = self._board.row(process)[at : at + metric.cells].tolist()
             if isinstance(family, HistogramMetricFamily):
-                family.add_metric(values, _buckets(metric, cells), sum_value=cells[-1])
+                family.add_metric(values, cumulative(metric, cells), sum_value=cells[-1])
             else:
                 family.add_metric(values, cells[0])
         return family
 
 
-def _buckets(metric: Metric, cells: Sequence[float]) -> list[tuple[str, float]]:
-    """Cumulative counts by upper bound, as the exposition format wants them."""
-    bounds = [str(bound) for bound in metric.buckets] + ["+Inf"]
+def cumulative(metric: Metric, cells: Sequence[float]) -> list[tuple[str, float]]:
+    """A histogram's counts by upper bound, as the exposition format wants them."""
+    bounds = [str(float(bound)) for bound in metric.buckets] + ["+Inf"]
     return list(zip(bounds, itertools.accumulate(cells[:-1]), strict=True))
 
 

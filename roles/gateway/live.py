@@ -19,10 +19,10 @@ from stretto.roles.metrics import Meter
 _log = logging.getLogger(__name__)
 
 _ENDINGS = {
-    "stop": "requests_finished_total",
-    "length": "requests_finished_total",
-    "error": "requests_failed_total",
-    "abort": "requests_cancelled_total",
+    "stop": ("requests_finished_total",),
+    "length": ("requests_finished_total", "requests_cut_total"),
+    "error": ("requests_failed_total",),
+    "abort": ("requests_cancelled_total",),
 }
 
 
@@ -133,7 +133,7 @@ class Live:
             self.queue.leave(stream, now)
         stream.tokens += len(event.token_ids) // ID_BYTES
         if event.finish_reason is not None:
-            self.finish(sequence, event.finish_reason)
+            self.finish(sequence, event.finish_reason, event.usage)
         stream.put(event)
 
     def _time(self, sequence: Sequenced, now: float) -> None:
@@ -144,9 +144,12 @@ class Live:
             self.meter.observe("time_to_first_token_seconds", now - stream.arrived)
         stream.begun = True
 
-    def finish(self, sequence: Sequenced, reason: m.FinishReason) -> None:
+    def finish(self, sequence: Sequenced, reason: m.FinishReason, usage: m.Usage | None = None) -> None:
         """A sequence has ended; and its stream, if it was the last, or failed."""
         stream = sequence.stream
+        if usage is not None:
+            self.meter.observe("request_prompt_tokens", usage.prompt_tokens)
+            self.meter.observe("request_generated_tokens", usage.completion_tokens)
         del stream.sequences[sequence.uid], self.sequences[sequence.uid]
         if sequence.again:  # another copy may run
             self.wires.post(sequence.tokenizer, m.Cancel(sequence.uid))
@@ -160,7 +163,8 @@ class Live:
 
     def _end(self, stream: Stream, reason: m.FinishReason) -> None:
         stream.ended = True
-        self.meter.add(_ENDINGS[reason])
+        for name in _ENDINGS[reason]:
+            self.meter.add(name)
         _log_end(stream, reason, self.now())
         self._drop(stream)
 

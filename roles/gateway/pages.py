@@ -18,6 +18,7 @@ from stretto.roles.gateway.exposition import BoardCollector
 from stretto.roles.gateway.faults import error_json, refusal, unknown_model
 from stretto.roles.gateway.health import health
 from stretto.roles.gateway.parts import Parts
+from stretto.roles.gateway.vllm_metrics import VllmCollector
 from stretto.shm.board import Board
 
 OPEN_PATHS = frozenset({"/", "/docs", "/health", "/health_generate", "/metrics", "/openapi.json", "/version"})
@@ -43,6 +44,7 @@ class Pages:
         }
         self._registry = CollectorRegistry()
         self._registry.register(BoardCollector(board, config.served_model_name))
+        self._registry.register(VllmCollector(board, config.served_model_name, config.page_size))
 
     def routes(self) -> list[BaseRoute]:
         """All of them, for Starlette."""

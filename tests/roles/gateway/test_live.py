@@ -81,6 +81,15 @@ def test_what_is_delivered_is_counted_and_timed(lives: Lives) -> None:
     assert (stream.first, stream.tokens, stream.begun) == (100.0, 2, True)
 
 
+def test_the_size_of_what_has_ended_is_counted(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, float]] = []
+    monkeypatch.setattr(lives.meter, "observe", lambda name, value: seen.append((name, value)))
+    lives.admit(STREAMED)
+    end = m.Event(8, 2, "", b"", "stop", None, m.Usage(7, 2))
+    lives.live.deliver(lives.live.sequences[8], end)
+    assert seen[:2] == [("request_prompt_tokens", 7), ("request_generated_tokens", 2)]
+
+
 def test_of_what_was_submitted_twice_the_second_copy_is_cancelled(lives: Lives) -> None:
     lives.admit(STREAMED)
     sequence = lives.live.sequences[8]
