@@ -33,7 +33,7 @@ def status_command(url: str, uds: str | None, as_json: bool) -> None:
 @_url
 @_uds
 def top_command(url: str, uds: str | None, interval: float) -> None:
-    """Watch the roles and rates of a running server; Ctrl-C ends it."""
+    """Watch the roles and rates of a running server; Ctrl-C ends it. Into a file or pipe: a row each time."""
     from stretto.roles.client.top import top
 
     with contextlib.suppress(KeyboardInterrupt):

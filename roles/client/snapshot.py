@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stretto.roles.client.address import NOTHING_LISTENS, Address
@@ -35,6 +35,10 @@ class Snapshot(NamedTuple):
     def of(self, name: str) -> float:
         """A metric without its prefix; 0 where there is none of this name."""
         return self.figures.get(f"stretto_{name}", 0.0)
+
+    def since(self, before: Snapshot) -> Callable[[str], float]:
+        """By how much a metric has grown since then."""
+        return lambda name: self.of(name) - before.of(name)
 
     @property
     def roles(self) -> Mapping[str, Mapping[str, Any]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
+import pytest
 from rich.console import Console
 
-from stretto.roles.client.snapshot import Snapshot
-from stretto.roles.client.top import rates, top
+from stretto.roles.client.snapshot import NoAnswer, Snapshot
+from stretto.roles.client.top import COLUMNS, rates, top
 
 
 def look(at: float, **figures: float) -> Snapshot:
@@ -31,3 +33,49 @@ def test_nothing_to_watch_is_told(uds: str) -> None:
     console = Console(file=io.StringIO(), width=500)
     assert top(uds=uds, console=console) == 1
     assert "stretto serve" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+class Server:
+    """Stands for `snapshot.look`: each look sees 50 tokens more, a second later; the third finds nobody."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __call__(self, *_: Any) -> Snapshot:
+        self.looks += 1
+        if self.looks == 3:
+            raise NoAnswer("nobody")
+        seen = look(
+            self.looks,
+            requests_running=3,
+            generated_tokens_total=50 * self.looks,
+            device_busy_seconds_total=self.looks / 2,
+            kv_pages=8,
+            kv_pages_owned=2,
+        )
+        return seen._replace(health={"status": "ok"})
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, looks: int, terminal: bool = False) -> str:
+    """What is written, by a clock that stands still."""
+    monkeypatch.setattr("stretto.roles.client.snapshot.look", Server())
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr("time.strftime", lambda form: "12:00:00")
+    console = Console(file=io.StringIO(), width=200, force_terminal=terminal)
+    assert top(looks=looks, console=console) == 0
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_into_a_pipe_goes_a_row_for_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, first, silent, third = (line.split() for line in shown(monkeypatch, 3).splitlines())
+    assert tuple(head) == COLUMNS
+    assert first == ["12:00:00", "ok", "3", "0", "50.0", "0.0", "0.0", "50.0%", "0.0%", "25.0%"]
+    assert silent == ["12:00:00", "unreachable"]
+    assert third == first
+
+
+def test_a_terminal_is_filled_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = shown(monkeypatch, 2, terminal=True)
+    assert "50.0 tokens/s generated" in screen
+    assert "tok/s" not in screen
+    assert "nobody" in screen

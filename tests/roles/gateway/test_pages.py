@@ -40,7 +40,7 @@ def test_metrics_are_prometheus_text(house: House) -> None:
     answer = house.http.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     assert "# TYPE stretto_requests_total counter" in answer.text
-    assert f'vllm:request_prompt_tokens_sum{{engine="0",model_name="{MODEL}"}} 5.0' in answer.text
+    assert "# TYPE vllm:num_requests_running gauge" in answer.text
     accept = {"accept": "application/openmetrics-text; version=1.0.0"}
     assert house.http.get("/metrics", headers=accept).text.endswith("# EOF\n")
 
