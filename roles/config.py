@@ -26,7 +26,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     uds: Annotated[str, Meta(description="Listen on this Unix socket instead of a port.")] = ""
     api_key: Annotated[
         str,
-        Meta(description="Require this bearer token, but for /health, /metrics, /version and /docs."),
+        Meta(
+            description="Require this bearer token, but for /health, /ping, /load, /metrics, /version and "
+            "/docs."
+        ),
     ] = ""
     admin_key: Annotated[
         str,
@@ -174,7 +177,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body accepted.")] = 8 << 20
     max_connections: Annotated[
         int,
-        Meta(ge=1, description="Connections per gateway; above it only /health and /metrics are served."),
+        Meta(
+            ge=1,
+            description="Connections per gateway; above it only /health, /ping and /metrics are served.",
+        ),
     ] = 4096
     idle_seconds: Annotated[
         float,

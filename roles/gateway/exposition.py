@@ -83,6 +83,13 @@ class BoardCollector(Collector):
         return family
 
 
+def summed(board: Board, role: str, name: str) -> list[float]:
+    """The cells of a metric, over all processes of its role."""
+    at, metric = offsets(role)[name]
+    rows = (board.row(process) for process in board.names if process.startswith(f"{role}."))
+    return [sum(cells) for cells in zip(*(row[at : at + metric.cells] for row in rows), strict=True)]
+
+
 def cumulative(metric: Metric, cells: Sequence[float]) -> list[tuple[str, float]]:
     """A histogram's counts by upper bound, as the exposition format wants them."""
     bounds = [str(float(bound)) for bound in metric.buckets] + ["+Inf"]

@@ -130,7 +130,7 @@ def _responses(op: Operation, schema_of: dict[str, Any]) -> dict[str, Any]:
     for status in _statuses(op):
         responses[str(status)] = {"description": _ERRORS[status], "content": error}
     match op.path:
-        case "/health":
+        case "/health" | "/ping":
             responses["503"] = {"description": "Something is missing.", "content": content}
         case "/health_generate":
             responses["503"] = {"description": "No token came.", "content": error}

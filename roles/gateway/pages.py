@@ -1,4 +1,4 @@
-"""The small GET endpoints: models, health, metrics, version, and a word to who comes in by the front."""
+"""The small GET endpoints: models, health, load, metrics, version, and a word of welcome."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from starlette.routing import BaseRoute, Route
 
 from stretto import __version__
 from stretto.roles.config import Config
-from stretto.roles.gateway.exposition import BoardCollector
+from stretto.roles.gateway.exposition import BoardCollector, summed
 from stretto.roles.gateway.faults import error_json, refusal, unknown_model
 from stretto.roles.gateway.health import health
 from stretto.roles.gateway.parts import Parts
 from stretto.roles.gateway.vllm_metrics import VllmCollector
 from stretto.shm.board import Board
 
-OPEN_PATHS = frozenset({"/", "/docs", "/health", "/health_generate", "/metrics", "/openapi.json", "/version"})
+OPEN_PATHS = frozenset(
+    {"/", "/docs", "/health", "/health_generate", "/load", "/metrics", "/openapi.json", "/ping", "/version"}
+)
 """Served without an API key."""
 
 
@@ -51,10 +53,14 @@ class Pages:
         return [
             Route("/", self.root),
             Route("/health", self.health),
+            Route("/ping", self.health, methods=["GET", "POST"]),
+            Route("/load", self.load),
             Route("/metrics", self.metrics),
             Route("/version", self.version),
             Route("/v1/models", self.models),
             Route("/v1/models/{id:path}", self.model),
+            Route("/get_model_info", self.model_info),
+            Route("/model_info", self.model_info),
             Route("/v1/stream", self.upgrade),
         ]
 
@@ -64,6 +70,10 @@ class Pages:
 
     async def health(self, request: Request) -> Response:
         return _json(*health(self._board, self._config.heartbeat_timeout))
+
+    async def load(self, request: Request) -> Response:
+        (live,) = summed(self._board, "gateway", "requests_live")
+        return _json(200, {"server_load": int(live)})
 
     async def metrics(self, request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
@@ -81,6 +91,11 @@ class Pages:
             fault = unknown_model(name, self._config.served_model_name).fault
             return Response(error_json(fault), fault.status, media_type="application/json")
         return _json(200, self._model)
+
+    async def model_info(self, request: Request) -> Response:
+        """The name serves where SGLang has paths, which are nobody else's business."""
+        name = self._config.served_model_name
+        return _json(200, {"model_path": name, "tokenizer_path": name, "is_generation": True})
 
     async def upgrade(self, request: Request) -> Response:
         fault = refusal("/v1/stream is a WebSocket; connect to it with one.", status=426).fault

@@ -234,6 +234,20 @@ class Version(Answer):
     version: str
 
 
+class Load(Answer):
+    """How much a server has to do: its requests that have not ended."""
+
+    server_load: int
+
+
+class ModelInfo(Answer):
+    """What is served, in SGLang's terms; both paths are the model's name."""
+
+    model_path: str
+    tokenizer_path: str
+    is_generation: bool
+
+
 class Death(Answer):
     """How a process ended."""
 

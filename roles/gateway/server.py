@@ -34,7 +34,7 @@ EXTRA = 2048
 """Connections beyond twice those that are served, which are told so."""
 MAX_HEAD_BYTES = 64 << 10
 MAX_HEADERS = 128
-OPEN_TO_CROWDS = (b"/health", b"/metrics")
+OPEN_TO_CROWDS = (b"/health", b"/metrics", b"/ping")
 """Paths that are served however many connections there are."""
 
 _TOO_BIG = Fault(431, f"The request's head is larger than {MAX_HEAD_BYTES} bytes or {MAX_HEADERS} headers.")

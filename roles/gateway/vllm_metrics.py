@@ -13,7 +13,7 @@ from prometheus_client import Metric as Family
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from stretto.roles.gateway.exposition import cumulative
+from stretto.roles.gateway.exposition import cumulative, summed
 from stretto.roles.metrics import offsets
 from stretto.shm.board import Board
 
@@ -58,13 +58,9 @@ class VllmCollector(Collector):
             yield self._family(alias)
         yield from (self._usage(), self._successes(), self._cache())
 
-    def _cells(self, role: str, name: str) -> list[float]:
-        at, metric = offsets(role)[name]
-        rows = (self._board.row(process) for process in self._board.names if process.startswith(f"{role}."))
-        return [sum(cells) for cells in zip(*(row[at : at + metric.cells] for row in rows), strict=True)]
-
     def _family(self, alias: Alias) -> Family:
-        metric, cells = offsets(alias.role)[alias.metric][1], self._cells(alias.role, alias.metric)
+        metric = offsets(alias.role)[alias.metric][1]
+        cells = summed(self._board, alias.role, alias.metric)
         name, family = f"vllm:{alias.name}", {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
         if alias.kind == "histogram":
             histogram = HistogramMetricFamily(name, metric.help, labels=_LABELS)
@@ -76,14 +72,16 @@ class VllmCollector(Collector):
 
     def _usage(self) -> Family:
         """What sequences use; pages that the prefix cache alone holds count as free, as in vLLM."""
-        (owned,), (pages,) = (self._cells("scheduler", name) for name in ("kv_pages_owned", "kv_pages"))
+        (owned,), (pages,) = (
+            summed(self._board, "scheduler", name) for name in ("kv_pages_owned", "kv_pages")
+        )
         family = GaugeMetricFamily("vllm:kv_cache_usage_perc", "KV pages in use; 1 is all.", labels=_LABELS)
         family.add_metric(self._labels, owned / pages if pages else 0.0)
         return family
 
     def _successes(self) -> Family:
         finished, cut, failed, left = (
-            self._cells("gateway", f"requests_{name}_total")[0]
+            summed(self._board, "gateway", f"requests_{name}_total")[0]
             for name in ("finished", "cut", "failed", "cancelled")
         )
         ends = {"stop": finished - cut, "length": cut, "abort": left, "error": failed}
@@ -95,7 +93,7 @@ class VllmCollector(Collector):
         return family
 
     def _cache(self) -> Family:
-        (pages,) = self._cells("scheduler", "kv_pages")
+        (pages,) = summed(self._board, "scheduler", "kv_pages")
         family = GaugeMetricFamily(
             "vllm:cache_config_info", "The KV pool.", labels=("block_size", "num_gpu_blocks", "engine")
         )
