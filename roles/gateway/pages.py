@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 import orjson
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -76,8 +76,8 @@ class Pages:
         return _json(200, {"server_load": int(live)})
 
     async def metrics(self, request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(self._registry), headers={"content-type": content_type})
+        """As text, which every scraper reads; the library spoils names with colons in OpenMetrics."""
+        return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def version(self, request: Request) -> Response:
         return _json(200, {"version": __version__})
