@@ -41,7 +41,6 @@ MODULES = (
     completions, responses, anthropic, sglang, websocket, utilities, profiling, admin, cache, openapi, pages
 )  # fmt: skip
 """Those that contribute to the route table, each by `routes(parts)`."""
-_NOWHERE = "There is nothing at {}."
 
 
 def application(
@@ -71,14 +70,22 @@ async def _nowhere(scope: http.Scope, receive: http.Receive, send: http.Send) ->
     """No route leads there; Starlette would answer a WebSocket 403, as if a key were wrong."""
     if scope["type"] != "websocket":
         raise HTTPException(404)
-    await deny_handshake(receive, send, refusal(_NOWHERE.format(scope["path"]), status=404).fault)
+    await deny_handshake(receive, send, refusal(_nothing_at(scope["path"], scope["app"]), status=404).fault)
+
+
+def _nothing_at(path: str, app: Starlette) -> str:
+    """Names what was meant, where a slash or a prefix is all that was wrong."""
+    known, bare = {getattr(route, "path", None) for route in app.routes}, path.rstrip("/")
+    guesses = (bare, f"/v1{bare}", bare.removeprefix("/v1"))
+    meant = next((f" Did you mean {guess}?" for guess in guesses if guess in known), "")
+    return f"There is nothing at {path}.{meant}"
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     """What Starlette's routing refuses: an unknown path, a wrong method."""
     assert isinstance(error, HTTPException)
     message = {
-        404: _NOWHERE.format(request.url.path),
+        404: _nothing_at(request.url.path, request.app),
         405: f"{request.url.path} does not know the method {request.method}.",
     }.get(error.status_code, error.detail)
     fault = refusal(message, status=error.status_code).fault

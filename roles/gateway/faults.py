@@ -84,7 +84,8 @@ def undecodable(
     if isinstance(error, RecursionError):
         return refusal("The JSON is nested too deeply.")
     if not isinstance(error, msgspec.ValidationError):
-        return refusal(f"This is not valid JSON: {error}.{_hint(str(error), data)}")
+        reason = str(error).removeprefix("JSON is malformed: ")
+        return refusal(f"This is not valid JSON: {reason}.{_hint(str(error), data)}")
     text = str(error)
     at = _AT.search(text)
     path = at["path"] if at else ""

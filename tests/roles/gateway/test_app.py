@@ -26,6 +26,19 @@ def test_an_unknown_path_is_404(house: House, path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/models", "/v1/models"),
+        ("/v1/tokenize", "/tokenize"),
+        ("/health/", "/health"),
+    ],
+)
+def test_a_path_that_is_nearly_right_is_told_the_right_one(house: House, path: str, meant: str) -> None:
+    assert error_of(house.http.get(path))["message"] == f"There is nothing at {path}. Did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
         ("GET", "/v1/chat/completions", "POST"),

@@ -91,15 +91,18 @@ def test_unknown_fields_are_refused_or_left_out(data: bytes, param: str, shirt: 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b'{"size":NaN}', "JSON is malformed: invalid character (byte 8). NaN and Infinity are not JSON."),
+        (
+            b'{"size":NaN}',
+            "invalid character (byte 8). NaN and Infinity are not JSON.",
+        ),
         (
             b'{"size":-Infinity}',
-            "JSON is malformed: invalid character (byte 9). NaN and Infinity are not JSON.",
+            "invalid character (byte 9). NaN and Infinity are not JSON.",
         ),
         (b'{"closing":"\\uD83D"}', "Input data was truncated. Half a surrogate pair is not JSON."),
         (b'{"closing":"\\ud83d\\ude00', "Input data was truncated."),
         (b'{"closing":"NaN', "Input data was truncated."),
-        (b'{"closing":"NaN",}', "JSON is malformed: trailing comma in object (byte 17)."),
+        (b'{"closing":"NaN",}', "trailing comma in object (byte 17)."),
     ],
 )
 def test_what_is_no_json_is_told_and_only_that(reader: Reader[Shirt], data: bytes, message: str) -> None:
