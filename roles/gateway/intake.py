@@ -27,6 +27,7 @@ _ABSENT = msgspec.Raw(b"")
 
 class _Peek(msgspec.Struct):
     messages: msgspec.Raw = _ABSENT
+    prompt: msgspec.Raw = _ABSENT
 
 
 _peek = Reader(_Peek)
@@ -53,8 +54,11 @@ class Intake:
 
     def either(self, data: bytes | msgspec.Raw) -> Job:
         """Body of either kind, told apart by `messages`; streamed unless it says otherwise."""
+        named = _peek.read(data)
+        if (named.messages is _ABSENT) == (named.prompt is _ABSENT):
+            raise refusal("Give either messages, as to a chat, or a prompt.", "prompt")
         body: bodies.ChatBody | bodies.TextBody
-        body = (self._text if _peek.read(data).messages is _ABSENT else self._chat).read(data)
+        body = (self._text if named.messages is _ABSENT else self._chat).read(data)
         body.stream = body.stream is not False
         return self._chat_job(body) if isinstance(body, bodies.ChatBody) else self._text_job(body)
 

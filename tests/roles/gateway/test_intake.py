@@ -436,4 +436,6 @@ def test_either_tells_chats_from_completions_and_streams_by_default() -> None:
     assert intake.either(b'{"messages": [{"role": "user", "content": "Hi"}]}') == chat(stream=True)
     assert intake.either(b'{"prompt": "Hi", "max_tokens": 16}') == text(stream=True)
     assert intake.either(b'{"prompt": "Hi", "stream": false, "max_tokens": 16}') == text()
-    assert fault_of(intake.either, b"{}").param == "prompt"
+    for data in (b"{}", b'{"prompt": "Hi", "messages": [{"role": "user", "content": "Hi"}]}'):
+        fault = fault_of(intake.either, data)
+        assert (fault.message, fault.param) == ("Give either messages, as to a chat, or a prompt.", "prompt")
