@@ -29,7 +29,7 @@ from stretto.bench.options import Positive, described
 from stretto.bench.plot import Chart
 from stretto.bench.report import Report, progress, report_options
 from stretto.shm import bell, ring
-from stretto.shm.channel import Receiver, Sender, spin
+from stretto.shm.channel import Receiver, Sender, rest, spin
 
 SIZES = (256, 16384)
 """Payload bytes: a step's plan or result at small batch; a prompt chunk or a large batch."""
@@ -51,22 +51,26 @@ class RingEnd:
 
     def __init__(self, *fds: int) -> None:
         self._sender, self._receiver = Sender(*fds[:3]), Receiver(*fds[3:])
+        self._receivers = (self._receiver,)
         self.send = self._sender.send
 
     def receive(self) -> bytes:
-        bell.wait(self._receiver.bell_fd)
-        self._receiver.hear()
-        return next(self._receiver.drain())
+        while True:
+            bell.wait(self._receiver.bell_fd)
+            self._receiver.hear()
+            if (payload := self._receiver.receive()) is not None:
+                return payload
 
 
 class SpinningEnd(RingEnd):
     """The same, which looks for a while before it sleeps."""
 
     def receive(self) -> bytes:
-        while not spin((self._receiver,), SPIN_SECONDS):
-            bell.wait(self._receiver.bell_fd)
-            self._receiver.hear()
-        return next(self._receiver.drain())
+        while (payload := self._receiver.receive()) is None:
+            if not (spin(self._receivers, SPIN_SECONDS) or rest(self._receivers)):
+                bell.wait(self._receiver.bell_fd)
+                self._receiver.hear()
+        return payload
 
 
 class ZmqEnd:

@@ -33,7 +33,7 @@ from stretto.roles.metrics import Meter
 from stretto.roles.trace import RINGS, Probe, Recorder
 from stretto.shm import bell
 from stretto.shm.board import Board
-from stretto.shm.channel import Receiver, Sender, spin
+from stretto.shm.channel import Receiver, Sender, rest, spin
 from stretto.shm.trace import Traces
 
 HEARTBEAT_SECONDS = 1.0
@@ -41,6 +41,8 @@ MAX_CONTROL_BYTES = 1 << 17
 MAX_FDS = 250
 _GLANCE_SECONDS = 20e-6
 """A spinning role looks so long at its rings before it looks whether a thread has called it."""
+_BREATH_SECONDS = 1e-3
+"""So long a role that never sleeps may keep its loop from sockets, timers and the heartbeat."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -75,7 +77,7 @@ class Context:
         self._receivers: dict[str, Receiver] = {}
         self.heed: Callable[[], None] = lambda: None
         """Obeys the control messages that have come."""
-        self._spin, self._called = self.config.spin_us / 1e6, False
+        self._spin, self._called, self._breathed = self.config.spin_us / 1e6, False, 0.0
         self._recorder = Recorder()
         self._wakeup = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -138,6 +140,7 @@ class Context:
         """
         if self._spin and not self._wakeup.is_set():
             self._look()
+            await self._breathe()
         await self._wakeup.wait()
         self._wakeup.clear()
         self._called = False
@@ -151,6 +154,15 @@ class Context:
             if spin(receivers, _GLANCE_SECONDS):
                 self._wakeup.set()
                 return
+        if rest(receivers):
+            self._wakeup.set()
+
+    async def _breathe(self) -> None:
+        """Let the loop turn now and then: rings that always have something are not all there is."""
+        now = time.perf_counter()
+        if now > self._breathed + _BREATH_SECONDS:
+            self._breathed = now
+            await asyncio.sleep(0)
 
     def wake(self) -> None:
         """Make `wait` return; for use on the loop's thread."""

@@ -10,6 +10,12 @@ H < N < B <= T: the receiver, woken by the last push, still has to pass B, rings
 record fits. Whoever hears that ring sees the head that caused it (`shm.bell`), and `hear` silences the bell
 before it looks, so a ring is either still audible or its head was seen. The argument does not use how old
 the view H was, and it holds for several readers, of which the last to pass B rings last.
+
+A receiver that looks at its rings by itself (`spin`) keeps a vigil, and its sender then spares the ring of
+the items bell, a system call. Before it sleeps it ends the vigil, has every sender pass a barrier
+(`shm.membarrier`), and looks once more (`rest`). A sender publishes, then looks for the vigil. If that second
+access comes after the barrier it sees that the vigil is over, and rings; if before, so does the first, and
+the last look sees the record. Nothing changes where either side cannot have that barrier.
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from stretto.shm import bell
+from stretto.shm import bell, membarrier
 from stretto.shm.ring import RingReader, RingWriter
 
 
@@ -31,6 +37,7 @@ class Sender:
         os.close(memory_fd)
         self._items, self._space = items_fd, space_fd
         self._queue: deque[bytes] = deque()
+        self._heeds_vigils = membarrier.join()
 
     @property
     def name(self) -> str:
@@ -59,9 +66,12 @@ class Sender:
 
     def send(self, payload: bytes) -> None:
         """Publish, or keep in order until there is space. Raises ValueError beyond `max_record` bytes."""
-        oversize = len(payload) > self._ring.max_record  # try_push says so, even while others wait
-        if (oversize or not self._queue) and self._ring.try_push(payload):
-            bell.ring(self._items)
+        ring = self._ring
+        if self._queue and len(payload) <= ring.max_record:  # try_push refuses what is larger
+            self._queue.append(payload)
+        elif ring.try_push(payload):
+            if not (self._heeds_vigils and ring.watched()):
+                bell.ring(self._items)
         else:
             self._queue.append(payload)
 
@@ -72,6 +82,10 @@ class Sender:
         while self._queue and self._ring.try_push(self._queue[0]):
             self._queue.popleft()
         if len(self._queue) < waiting:
+            self._announce()
+
+    def _announce(self) -> None:
+        if not (self._heeds_vigils and self._ring.watched()):
             bell.ring(self._items)
 
     def replace(self, other: Sender) -> None:
@@ -115,24 +129,36 @@ class Receiver:
     @property
     def ready(self) -> bool:
         """Whether `drain` would bring anything."""
-        return self._ring.published() != self._ring.position
+        return self._ring.behind()
+
+    def keep_vigil(self, keep: bool) -> None:
+        """Whether the sender may spare the ring of the bell: see `spin` and `rest`."""
+        self._ring.keep_vigil(keep)
 
     def hear(self) -> None:
         """Silence the bell."""
         bell.hear(self._items)
 
     def drain(self) -> Iterator[bytes]:
-        """The records published before this call; for later ones the bell rings again.
+        """The records published before this call; for later ones the bell rings again, if nobody spins.
 
         Exhaust it: the bell does not ring twice for a record. Raises RingCorrupt.
         """
+        self._ring.published()
+        return iter(self._take, None)
+
+    def receive(self) -> bytes | None:
+        """The next record, for who wants one at a time; None when there is none. Raises RingCorrupt."""
+        self._ring.published()
+        return self._take()
+
+    def _take(self) -> bytes | None:
         ring = self._ring
-        end = ring.published()
-        while self._ring is ring and ring.position < end and (payload := ring.try_pop()) is not None:
-            if ring.position >= self._next_ring:
-                self._next_ring = self._next_quarter()
-                bell.ring(self._space)
-            yield payload
+        payload = ring.pop_seen()
+        if ring.position >= self._next_ring:
+            self._next_ring = self._next_quarter()
+            bell.ring(self._space)
+        return payload
 
     def _next_quarter(self) -> int:
         quarter = self._ring.capacity // 4
@@ -155,12 +181,27 @@ def spin(receivers: Sequence[Receiver], seconds: float) -> bool:
     """Look at the rings until one has something; False after `seconds`.
 
     Saves the microseconds that falling asleep and being woken take, and burns a core for it: worth it only
-    where a core has nothing else to do. Bells are left as they are, so the next sleep may end at once.
+    where a core has nothing else to do. From now on a bell may stay silent: call `rest` before you sleep.
+    Bells that have rung are left as they are, so the next sleep may end at once.
     """
+    if membarrier.join():
+        for receiver in receivers:
+            receiver.keep_vigil(True)
     clock = time.perf_counter
     until = clock() + seconds
-    while clock() < until:
-        for receiver in receivers:
-            if receiver.ready:
+    rings = [receiver._ring for receiver in receivers]
+    while True:
+        for ring in rings:
+            if ring.behind():
                 return True
-    return False
+        if clock() >= until:
+            return False
+
+
+def rest(receivers: Sequence[Receiver]) -> bool:
+    """The bells ring for all that comes from now on; True when something came before: do not sleep yet."""
+    if membarrier.join():
+        for receiver in receivers:
+            receiver.keep_vigil(False)
+        membarrier.everywhere()
+    return any(receiver.ready for receiver in receivers)

@@ -4,9 +4,12 @@ Layout: a header page, then `capacity` bytes of data. Positions are 64-bit byte 
 place of position p is p mod capacity. The writer alone stores `tail`, each reader alone its `head`, each on
 cache lines of its own; a side keeps its copy of the other's counter and reloads it only when that copy says
 "full" or "empty". With several readers every one gets every record, and the writer waits for the slowest.
+One more word, `vigil`, is for whoever waits (`shm.channel`): the ring itself makes nothing of it.
 
-A record is contiguous and 16-byte aligned: a word that mixes a constant with the record's position, a word
-of checksum and length, the payload. Where it would wrap, a padding record fills the rest of the buffer.
+A record is contiguous and 16-byte aligned: its position, the length and the checksum of the payload, the
+payload. Where it would wrap, a padding record fills the rest of the buffer. The checksum is 32 bits of XXH3,
+which keeps up with the memory (a crc would cost more than the copies), and not 0 for an empty payload: no
+record is read out of memory that nobody wrote.
 
 Memory model. There are two synchronisation points:
 
@@ -25,34 +28,37 @@ eight separate bytes. After a crash a ring is not attached to again: both ends g
 
 from __future__ import annotations
 
-from xxhash import xxh3_64_intdigest
+import struct
+
+from xxhash import xxh3_64_intdigest as digest
 
 from stretto.shm import memory
 from stretto.shm.fence import fence
 
 _PAGE = 4096
-_FILE_MAGIC = int.from_bytes(b"stretto\x02", "little")
+_FILE_MAGIC = int.from_bytes(b"stretto\x03", "little")
 """Its last byte is the version of the layout."""
-_RECORD_MAGIC = 0x5EED_0FF1_CE00_0000
-_PADDING = 2**64 - 1
-_RECORD_HEADER = 16
+_header = struct.Struct("=QII")
+"""Of a record: its position, the length and the checksum of its payload."""
+_RECORD_HEADER = _header.size
+_PADDING = 2**32 - 1
+"""Length and checksum of a padding record; no ring holds so much."""
 _ALIGN = 16
+_ROUND = _RECORD_HEADER + _ALIGN - 1
+"""What a length grows by before it is cut to a multiple of `_ALIGN`: its record's size."""
+_write_header, _read_header = _header.pack_into, _header.unpack_from
 _CAPACITY, _READERS, _NAME_LENGTH = 1, 2, 3
 """Words of the header page, after the magic; the name's bytes follow."""
 _NAME = slice(32, 128)
 _TAIL, _HEAD, _LINE = 16, 32, 16
 """Words 16 apart: 128 bytes, because processors fetch lines of 64 bytes in pairs."""
+_VIGIL = _PAGE // 8 - _LINE
 MIN_CAPACITY = 128
-MAX_READERS = (_PAGE // 8 - _HEAD) // _LINE
+MAX_READERS = (_VIGIL - _HEAD) // _LINE
 
 
 class RingCorrupt(RuntimeError):
     """Memory holds what no correct peer writes: our bug, or a stray process; never an input error."""
-
-
-def checksum(payload: bytes) -> int:
-    """32 bits of XXH3, which keeps up with the memory; a crc would cost more than the copies."""
-    return xxh3_64_intdigest(payload) >> 32
 
 
 def create(name: str, capacity: int, readers: int = 1) -> int:
@@ -111,12 +117,14 @@ class RingWriter(_End):
     Raises ValueError where `fd` is not sealed shared memory and RingCorrupt where it holds no ring.
     """
 
-    __slots__ = ("_limit", "_tail")
+    __slots__ = ("_edge", "_limit", "_tail")
 
     def __init__(self, fd: int) -> None:
         super().__init__(fd)
         self._tail = self._words[_TAIL]
         self._limit = self._free_until()
+        self._edge = self._tail
+        """Up to here records fit without a look at the readers or at the end of the buffer."""
 
     @property
     def position(self) -> int:
@@ -140,26 +148,37 @@ class RingWriter(_End):
         length = len(payload)
         if length > self.max_record:
             raise ValueError(f"record of {length} bytes; ring {self.name} takes at most {self.max_record}")
-        words, tail = self._words, self._tail
-        size = (length + _RECORD_HEADER + _ALIGN - 1) & -_ALIGN
-        offset = tail & self._mask
-        left = self._capacity - offset
-        end = tail + size if size <= left else tail + left + size
-        if end > self._limit:
-            self._limit = self._free_until()
-            if end > self._limit:
-                return False
-        at = _PAGE + offset
-        if size > left:
-            words[at >> 3], words[(at >> 3) + 1] = tail ^ _RECORD_MAGIC, _PADDING
-            tail, at = tail + left, _PAGE
-        words[at >> 3] = tail ^ _RECORD_MAGIC
-        words[(at >> 3) + 1] = checksum(payload) << 32 | length
-        self._map[at + _RECORD_HEADER : at + _RECORD_HEADER + length] = payload
+        size = (length + _ROUND) & -_ALIGN
+        if self._tail + size > self._edge and not self._make_room(size):
+            return False
+        tail = self._tail
+        at = _PAGE + (tail & self._mask)
+        start = at + _RECORD_HEADER
+        _write_header(self._map, at, tail, length, digest(payload) >> 32)
+        self._map[start : start + length] = payload
         if self._fence:
             self._fence()
-        words[_TAIL] = self._tail = end  # sync point "publish"
+        self._words[_TAIL] = self._tail = tail + size  # sync point "publish"
         return True
+
+    def _make_room(self, size: int) -> bool:
+        """Pad to the end of the buffer where a record of `size` would wrap; False when the ring is full."""
+        lap = (self._tail | self._mask) + 1
+        start = self._tail if self._tail + size <= lap else lap
+        if start + size > self._limit:
+            self._limit = self._free_until()
+            if start + size > self._limit:
+                return False
+        if start == lap:
+            at = _PAGE + (self._tail & self._mask)
+            _write_header(self._map, at, self._tail, _PADDING, _PADDING)
+            self._tail, lap = lap, lap + self._capacity
+        self._edge = min(self._limit, lap)
+        return True
+
+    def watched(self) -> bool:
+        """Whether the reader keeps its `vigil`."""
+        return self._words[_VIGIL] == 1
 
 
 class RingReader(_End):
@@ -168,7 +187,7 @@ class RingReader(_End):
     Raises ValueError where `fd` is not sealed shared memory and RingCorrupt where it holds no such ring.
     """
 
-    __slots__ = ("_slot", "_tail", "position")
+    __slots__ = ("_slot", "_tail", "_vigil", "position")
 
     def __init__(self, fd: int, reader: int = 0) -> None:
         super().__init__(fd)
@@ -177,6 +196,16 @@ class RingReader(_End):
         self._slot = _HEAD + _LINE * reader
         self.position = self._tail = self._words[self._slot]
         """Bytes consumed so far."""
+        self._vigil = False
+
+    def behind(self) -> bool:
+        """Whether there seems to be a record; `try_pop` looks whether there is."""
+        return self._words[_TAIL] != self.position
+
+    def keep_vigil(self, keep: bool) -> None:
+        """Tell the writer that this reader looks (`behind`) by itself, or that it does not any more."""
+        if keep is not self._vigil:  # the writer's copy of that cache line stays valid meanwhile
+            self._words[_VIGIL] = self._vigil = keep
 
     def published(self) -> int:
         """Sync point "publish": the position up to which records can be read."""
@@ -190,27 +219,38 @@ class RingReader(_End):
 
     def try_pop(self) -> bytes | None:
         """The next record; None when there is none. Raises RingCorrupt, and then stays where it is."""
-        words, head = self._words, self.position
-        if head == self._tail and self.published() == head:
+        if self.position == self._tail:
+            self.published()
+        return self.pop_seen()
+
+    def pop_seen(self) -> bytes | None:
+        """As `try_pop`, of those records that the last call of `published` saw."""
+        head = self.position
+        if head == self._tail:
             return None
         at = _PAGE + (head & self._mask)
-        check = words[(at >> 3) + 1]
-        if check == _PADDING and words[at >> 3] == head ^ _RECORD_MAGIC:
-            head, at = head + self._capacity + _PAGE - at, _PAGE
-            check = words[(at >> 3) + 1]
-        length = check & 0xFFFFFFFF
-        end = head + ((length + _RECORD_HEADER + _ALIGN - 1) & -_ALIGN)
-        if words[at >> 3] != head ^ _RECORD_MAGIC:
+        position, length, check = _read_header(self._map, at)
+        if position != head:
             raise self._corrupt(head, "the record belongs to another position")
+        end = head + ((length + _ROUND) & -_ALIGN)
         if end > self._tail:
-            raise self._corrupt(head, f"a record of {length} bytes does not end before {self._tail}")
-        payload = self._map[at + _RECORD_HEADER : at + _RECORD_HEADER + length]
-        if checksum(payload) != check >> 32:
+            self._skip_padding(head, length, check)
+            return self.pop_seen()
+        start = at + _RECORD_HEADER
+        payload = self._map[start : start + length]
+        if digest(payload) >> 32 != check:
             raise self._corrupt(head, f"the checksum over {length} bytes is wrong")
         if self._fence:
             self._fence()
-        words[self._slot] = self.position = end  # sync point "consume"
+        self._words[self._slot] = self.position = end  # sync point "consume"
         return payload
+
+    def _skip_padding(self, head: int, length: int, check: int) -> None:
+        """Go on at the start of the buffer, if that is what the record at `head` says."""
+        start = (head | self._mask) + 1
+        if length != _PADDING or check != _PADDING or start >= self._tail:
+            raise self._corrupt(head, f"a record of {length} bytes does not end before {self._tail}")
+        self.position = start
 
     def _corrupt(self, position: int, what: str) -> RingCorrupt:
         return RingCorrupt(f"ring {self.name} at position {position}: {what}")

@@ -17,7 +17,7 @@ from stretto.shm.channel import Receiver, Sender
 
 RECORDS = 100_000
 PAGE = 4096
-TAIL, HEAD = slice(128, 136), slice(256, 264)
+TAIL, HEAD, VIGIL = slice(128, 136), slice(256, 264), slice(3968, 3976)
 
 
 def open_channel(capacity=256):
@@ -64,6 +64,68 @@ def test_spinning_ends_with_the_first_record_or_the_time(ends):
     assert channel.spin([receiver], 3600)
     assert list(receiver.drain()) == [b"one"]
     assert not channel.spin([receiver], 1e-4)
+
+
+def test_a_sender_spares_the_bell_of_who_spins_until_it_rests(ends):
+    sender, receiver = ends
+    assert not channel.spin([receiver], 0)
+    sender.send(b"seen")
+    assert not bell.hear(receiver.bell_fd)
+    assert channel.spin([receiver], 3600)
+    assert receiver.receive() == b"seen"
+    assert not channel.rest([receiver])
+    sender.send(b"heard")
+    assert bell.hear(receiver.bell_fd)
+    assert receiver.receive() == b"heard"
+
+
+def test_a_backlog_of_a_sender_spares_the_bell_too(ends):
+    sender, receiver = ends
+    for _ in range(6):
+        sender.send(b"x" * 48)
+    receiver.hear()
+    assert channel.spin([receiver], 3600)
+    assert len(list(receiver.drain())) == 4
+    sender.hear()
+    assert not bell.hear(receiver.bell_fd)
+    assert len(list(receiver.drain())) == 2
+
+
+def test_who_rests_looks_once_more_after_the_barrier(ends, monkeypatch):
+    sender, receiver = ends
+    channel.spin([receiver], 0)
+    saw = []
+
+    def everywhere():
+        saw.append(sender._ring.watched())
+        sender._ring.try_push(b"by a sender that saw the vigil: no bell")
+
+    monkeypatch.setattr(channel.membarrier, "everywhere", everywhere)
+    assert channel.rest([receiver])
+    assert saw == [False], "the vigil is over before the barrier"
+
+
+@pytest.mark.parametrize("without", ["sender", "receiver"])
+def test_the_bell_rings_all_the_same_where_one_side_has_no_barrier(monkeypatch, without):
+    monkeypatch.setattr(channel.membarrier, "join", lambda: without != "sender")
+    sender, receiver = open_channel()
+    monkeypatch.setattr(channel.membarrier, "join", lambda: without != "receiver")
+    assert not channel.spin([receiver], 0)
+    sender.send(b"x")
+    assert bell.hear(receiver.bell_fd)
+    assert channel.rest([receiver])
+    sender.close()
+    receiver.close()
+
+
+def test_a_vigil_is_not_inherited_by_the_ring_that_replaces_a_dead_ones(ends):
+    sender, receiver = ends
+    channel.spin([receiver], 0)
+    fresh_sender, fresh_receiver = open_channel()
+    sender.replace(fresh_sender)
+    receiver.replace(fresh_receiver)
+    sender.send(b"x")
+    assert bell.hear(receiver.bell_fd)
 
 
 def test_a_full_ring_keeps_the_rest_with_the_sender_in_order(ends):
@@ -232,7 +294,7 @@ class Stale:
     """A channel whose ends see each other's stores as late as the machine allows.
 
     Each end works on memory of its own. What one stored reaches the other when it rings a bell (a system
-    call, which orders it) or, as it may on any machine, earlier.
+    call, which orders it), at a barrier or, as it may on any machine, earlier.
     """
 
     def __init__(self, capacity, patch):
@@ -240,11 +302,13 @@ class Stale:
         self._written, self._read = map(memory.attach, fds)
         self._items, space = bell.create(), bell.create()
         patch.setattr(channel, "bell", SimpleNamespace(ring=self._ring, hear=bell.hear))
+        barrier = SimpleNamespace(join=lambda: True, everywhere=self._pass_barrier)
+        patch.setattr(channel, "membarrier", barrier)
         self.sender = Sender(fds[0], *map(os.dup, (self._items, space)))
         self._space = self.sender.bell_fd
         self.receiver = Receiver(fds[1], self._items, space)
         self.received = []
-        self._draining = iter(())
+        self._draining, self._spins = iter(()), False
         self._items = self.sender._items
 
     def show_writes(self):
@@ -253,6 +317,11 @@ class Stale:
 
     def show_reads(self):
         self._written[HEAD] = self._read[HEAD]
+        self._written[VIGIL] = self._read[VIGIL]
+
+    def _pass_barrier(self):
+        self.show_writes()
+        self.show_reads()
 
     def _ring(self, fd):
         (self.show_writes if fd == self._items else self.show_reads)()
@@ -270,11 +339,26 @@ class Stale:
         for payload in self._draining:
             self.received.append(payload)
             return True
+        if self._spins and self.rest():
+            return True
         audible = bell.wait(self.receiver.bell_fd, 0)
         if audible:
             self.receiver.hear()
             self._draining = self.receiver.drain()
         return audible
+
+    def spin(self):
+        """One look of a receiver that does not sleep."""
+        self._spins = True
+        if channel.spin([self.receiver], 0):
+            self._draining = self.receiver.drain()
+
+    def rest(self):
+        """A receiver stops spinning, to sleep unless there is something."""
+        self._spins = False
+        if awake := channel.rest([self.receiver]):
+            self._draining = self.receiver.drain()
+        return awake
 
     def run_until_asleep(self):
         while self.wake_receiver() or self.wake_sender():
@@ -302,12 +386,13 @@ def test_every_short_sequence_of_sizes_gets_through_with_stale_views():
 
 @given(
     capacity=st.sampled_from([128, 256, 512]),
-    steps=st.lists(st.tuples(st.integers(0, 7), st.floats(0, 1)), max_size=200),
+    steps=st.lists(st.tuples(st.integers(0, 9), st.floats(0, 1)), max_size=200),
 )
 def test_whatever_the_order_of_events_all_records_get_through_once_both_ends_only_sleep(capacity, steps):
     with pytest.MonkeyPatch.context() as patch:
         stale = Stale(capacity, patch)
-        actions = [stale.wake_sender, stale.wake_receiver, stale.show_writes, stale.show_reads]
+        shown = [stale.show_writes, stale.show_reads]
+        actions = [stale.wake_sender, stale.wake_receiver, *shown, stale.spin]
         sent = []
         for count, (action, fraction) in enumerate(steps):
             if action < len(actions):
@@ -320,10 +405,11 @@ def test_whatever_the_order_of_events_all_records_get_through_once_both_ends_onl
         stale.close()
 
 
-def test_two_processes_agree_on_every_byte_while_the_ring_is_full_and_empty_all_the_time():
+@pytest.mark.parametrize("spinning", [False, True])
+def test_two_processes_agree_on_every_byte_while_the_ring_is_full_and_empty_all_the_time(spinning):
     fds = ring.create("parent>child", 1024), bell.create(), bell.create()
     child = subprocess.Popen(
-        [sys.executable, Path(__file__).with_name("peer.py"), *map(str, fds), str(RECORDS)],
+        [sys.executable, Path(__file__).with_name("peer.py"), *map(str, (*fds, RECORDS, int(spinning)))],
         pass_fds=fds,
         stdout=subprocess.PIPE,
         text=True,

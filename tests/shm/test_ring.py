@@ -5,6 +5,7 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
 from stretto.shm import memory, ring
 from stretto.shm.ring import RingCorrupt, RingReader, RingWriter
@@ -155,6 +156,18 @@ def test_any_flipped_bit_of_a_padding_record_is_noticed():
         assert reader.try_pop() == b"b" * 40
 
 
+def test_a_padding_record_without_one_behind_it_is_noticed():
+    with open_ring(256) as (writer, [reader], raw):
+        for _ in range(5):
+            writer.try_push(b"a" * 32)
+            reader.try_pop()
+        writer.try_push(b"b" * 40)
+        store(raw, TAIL, 256)
+        for _ in range(2):
+            with pytest.raises(RingCorrupt, match="at position 240: a record of 4294967295 bytes"):
+                reader.try_pop()
+
+
 def test_a_record_of_an_earlier_lap_is_not_taken_for_a_new_one():
     with open_ring(256) as (writer, [reader], raw):
         for _ in range(8):
@@ -168,7 +181,7 @@ def test_a_record_of_an_earlier_lap_is_not_taken_for_a_new_one():
 def test_a_record_that_ends_behind_the_tail_is_noticed_although_its_checksum_is_right():
     with open_ring(256) as (writer, [reader], raw):
         writer.try_push(b"sixteen bytes ok")
-        store(raw, DATA + 8, ring.checksum(raw[DATA + 16 : DATA + 33]) << 32 | 17)
+        store(raw, DATA + 8, xxh3_64_intdigest(raw[DATA + 16 : DATA + 33]) >> 32 << 32 | 17)
         with pytest.raises(RingCorrupt, match="a record of 17 bytes does not end before 32"):
             reader.try_pop()
 
