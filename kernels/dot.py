@@ -21,7 +21,7 @@ from stretto.kernels.llvm import F32, FLOATS, I32, I64, LANES, WORDS
 from stretto.kernels.tile import accumulate, for_each_count
 
 _BYTES, _SHORTS = ir.VectorType(ir.IntType(8), 4 * LANES), ir.VectorType(ir.IntType(16), LANES)
-_HALVES = ir.VectorType(ir.HalfType(), LANES)
+_BYTE, _HALVES = ir.IntType(8), ir.VectorType(ir.HalfType(), LANES)
 _features = llvmlite.binding.get_host_cpu_features()
 
 
@@ -96,73 +96,118 @@ class _Block:
     def __init__(self, builder: Any, address: Any, panels: int, bits: int) -> None:
         self._builder, self._address = builder, address
         self.panels, self.bits = panels, bits
-        self._tables = 1 if bits == 8 else 2
+        self._head = head_bytes(panels * LANES, bits)
 
     def table(self, which: int) -> list[Any]:
         """Scales (0) or minima (1) of all panels, as float32."""
-        first = which * self.panels
-        return [self._widen(first + panel) for panel in range(self.panels)]
-
-    def _widen(self, index: int) -> Any:
-        at = self._builder.add(self._address, I64(2 * LANES * index))
-        stored = self._builder.load(self._builder.inttoptr(at, _HALVES.as_pointer()), align=2)
-        return self._builder.fpext(stored, FLOATS)
+        place = self._builder.add(self._address, I64(2 * LANES * self.panels * which))
+        return [
+            self._builder.fpext(stored, FLOATS)
+            for stored in _load(self._builder, place, self.panels, _HALVES, 2 * LANES)
+        ]
 
     def ask_for_tables(self, ahead: int) -> None:
         """Ask for scales and minima in advance."""
-        self._ask(self._address, 2 * LANES * self.panels * self._tables, ahead)
+        self._ask(self._address, self._head, ahead)
 
     def _ask(self, address: Any, size: int, ahead: int) -> None:
         """Ask for the lines that lie `ahead` bytes behind an address."""
         for line in range(ahead, ahead + size, LINE):
-            hint = self._builder.add(address, I64(line))
-            llvm.prefetch(self._builder, self._builder.inttoptr(hint, ir.IntType(8).as_pointer()))
+            llvm.prefetch(self._builder, _pointer(self._builder, address, line))
 
-    def words(self, k: Any, ahead: int) -> list[Any]:
-        """The k-th vector of each panel."""
-        builder, skip = self._builder, 2 * LANES * self.panels * self._tables
-        row = builder.add(self._address, builder.mul(k, I64(4 * LANES * self.panels)))
-        row = builder.add(row, I64(skip))
-        self._ask(row, 4 * LANES * self.panels, ahead)
-        places = [builder.add(row, I64(4 * LANES * panel)) for panel in range(self.panels)]
-        return [builder.load(builder.inttoptr(at, WORDS.as_pointer()), align=4) for at in places]
+    def words(self, k: Any, ahead: int | None) -> list[Any]:
+        """The k-th vector of each panel; those `ahead` bytes behind are asked for."""
+        size = 4 * LANES * self.panels
+        row = self._builder.add(self._address, I64(self._head))
+        row = self._builder.add(row, self._builder.mul(k, I64(size)))
+        if ahead is not None:
+            self._ask(row, size, ahead)
+        return _load(self._builder, row, self.panels)
 
 
-def block_bytes(columns: int, bits: int, group: int) -> int:
+def _pointer(builder: Any, address: Any, offset: int, kind: Any = _BYTE) -> Any:
+    """To a value of that kind, `offset` bytes behind an address."""
+    return builder.inttoptr(builder.add(address, I64(offset)), kind.as_pointer())
+
+
+def _load(builder: Any, address: Any, count: int, kind: Any = WORDS, size: int = 4 * LANES) -> list[Any]:
+    """The vectors, of `size` bytes each, that lie at an address."""
+    return [builder.load(_pointer(builder, address, size * i, kind), align=2) for i in range(count)]
+
+
+def _store(builder: Any, vectors: list[Any], address: Any) -> None:
+    for i, vector in enumerate(vectors):
+        builder.store(vector, _pointer(builder, address, 4 * LANES * i, vector.type), align=2)
+
+
+def head_bytes(columns: int, bits: int) -> int:
+    """Bytes of the scales and minima of one group of the inner index by `columns` outputs."""
+    return columns * (2 if bits == 8 else 4)
+
+
+def block_bytes(columns: int, bits: int, group: int, unpacked: bool = False) -> int:
     """Bytes of the weights of one group of the inner index by `columns` outputs."""
-    return columns * (2 + group if bits == 8 else 4 + group // 2)
+    return head_bytes(columns, bits) + columns * group * (8 if unpacked else bits) // 8
+
+
+def row_bytes(group: int) -> int:
+    """Bytes of what a row has of one group of the inner index."""
+    return group + 8
 
 
 class _Rows:
-    """What one group of the inner index has of some rows: bytes, scales, sums of bytes."""
+    """What one group of the inner index has of some rows: bytes, scales, factors of the weights' offsets."""
 
-    def __init__(self, builder: Any, starts: list[Any], g: Any, groups: Any, group: int) -> None:
-        add, mul = builder.add, builder.mul
-        scales_at = add(mul(groups, I64(group)), mul(g, I64(4)))
-        sums_at = add(scales_at, mul(groups, I64(4)))
-        self.bytes = [add(start, mul(g, I64(group))) for start in starts]
-        self.scales = [_scalar(builder, add(start, scales_at), F32) for start in starts]
-        self.sums = [_scalar(builder, add(start, sums_at), I32) for start in starts]
+    def __init__(self, builder: Any, starts: list[Any], g: Any, group: int, bits: int) -> None:
+        here = builder.mul(g, I64(row_bytes(group)))
+        self.bytes = [builder.add(start, here) for start in starts]
+        self.scales = [_scalar(builder, builder.add(at, I64(group)), F32) for at in self.bytes]
+        kind = I32 if bits == 8 else F32
+        self.factors = [_scalar(builder, builder.add(at, I64(group + 4)), kind) for at in self.bytes]
 
 
-def _dot_group(builder: Any, rows: _Rows, block: _Block, group: int, ahead: int, dot4: Dot4) -> list[Any]:
+Layers = Callable[[Any], list[list[Any]]]
+"""From a number to bytes of weights: a layer, panel by panel, for each four of the inner index."""
+
+
+def _layers(builder: Any, block: _Block, ahead: int | None, nibbles: bool) -> Layers:
+    """Those of a block; of nibbles two at a time."""
+
+    def at(k: Any) -> list[list[Any]]:
+        stored = block.words(k, ahead)
+        if not nibbles:
+            return [stored]
+        return [list(layer) for layer in zip(*(_nibbles(builder, word) for word in stored), strict=True)]
+
+    return at
+
+
+def _hinted(builder: Any, layers: Layers, line: Any) -> Layers:
+    """The same layers; with each step the second cache is asked for a line more."""
+
+    def at(k: Any) -> list[list[Any]]:
+        address = builder.add(line, builder.mul(k, I64(LINE)))
+        llvm.prefetch(builder, _pointer(builder, address, 0), locality=2)
+        return layers(k)
+
+    return at
+
+
+def _dot_group(builder: Any, rows: _Rows, block: _Block, layers: Layers, steps: int, dot4: Dot4) -> list[Any]:
     """int32 sums of the group's products, of each row and panel; of 8 bits, with 128 taken off."""
-    bits, panels = block.bits, block.panels
-    per_word = 32 // bits
 
     def step(k: Any, dots: list[Any]) -> list[Any]:
-        stored = block.words(k, ahead)
-        layers = [[word] for word in stored] if bits == 8 else [_nibbles(builder, word) for word in stored]
-        for part in range(per_word // 4):
-            at = builder.add(builder.mul(k, I64(per_word)), I64(4 * part))
+        found = layers(k)
+        for part, layer in enumerate(found):
+            at = builder.add(builder.mul(k, I64(4 * len(found))), I64(4 * part))
             factors = [_factor(builder, builder.add(start, at)) for start in rows.bytes]
-            pairs = itertools.product(factors, [layer[part] for layer in layers])
+            pairs = itertools.product(factors, layer)
             dots = [dot4(builder, dot, word, factor) for dot, (factor, word) in zip(dots, pairs, strict=True)]
         return dots
 
-    offset = llvm.constant(WORDS, -128 if bits == 8 else 0)
-    begin = [builder.mul(total, offset) for total in rows.sums for _ in range(panels)]
-    return accumulate(builder, I64(group // per_word), begin, step)
+    offsets = rows.factors if block.bits == 8 else [llvm.constant(WORDS, 0) for _ in rows.factors]
+    begin = [offset for offset in offsets for _ in range(block.panels)]
+    return accumulate(builder, I64(steps), begin, step)
 
 
 def _scale_group(builder: Any, rows: _Rows, block: _Block, dots: list[Any]) -> list[Any]:
@@ -172,51 +217,114 @@ def _scale_group(builder: Any, rows: _Rows, block: _Block, dots: list[Any]) -> l
     parts = [builder.fmul(value, columns[i % block.panels]) for i, value in enumerate(floats)]
     if block.bits == 8:
         return parts
-    minima, counts = block.table(1), [builder.sitofp(total, FLOATS) for total in rows.sums]
-    offsets = itertools.product(counts, minima)
+    offsets = itertools.product(rows.factors, block.table(1))
     return [_fma(builder, low, count, part) for part, (count, low) in zip(parts, offsets, strict=True)]
 
 
-def make_dot(most: int, panels: int, bits: int, group: int, ahead: int, way: str = best_way) -> Any:
-    """dot(rows, x, stride, weights, groups, out): out = x @ weights for up to `most` rows.
+def make_dot(
+    most: int,
+    panels: int,
+    bits: int,
+    group: int,
+    ahead: int | None = None,
+    unpacked: bool = False,
+    way: str = best_way,
+) -> Any:
+    """dot(rows, x, stride, weights, groups, onto, out, out_stride, hint): of up to `most` rows, out = x @
+    weights; if `onto`, out += x @ weights.
 
-    x: address of row 0, rows `stride` bytes apart; a row is groups * group signed bytes, a float32 scale for
-    each group, and an int32 sum of the bytes of each group. weights: address of `groups` blocks (`_Block`);
-    in a block four neighbours of the inner index lie together, for each output. Of 8 bits, a weight is
-    scale * (byte - 128); of 4, scale * nibble + minimum. out: flat float32 array [rows, panels * 16].
-    ahead: bytes by which weights are asked for in advance.
+    x: address of row 0, rows `stride` bytes apart. For each group, a row is `group` signed bytes, a float32
+    scale, and, for weights of 8 bits, -128 times the sum of its bytes, int32, for weights of 4, the sum,
+    float32. weights: address of `groups` blocks (`_Block`), as stored or, of 4 bits, `unpacked`; in a block
+    four neighbours of the inner index lie together, for each output. Of 8 bits, a weight is scale * (byte -
+    128); of 4, scale * nibble + minimum. out: address of float32 rows of panels * 16, `out_stride` bytes
+    apart.
+
+    ahead: bytes by which weights are asked for in advance; if None, the second cache is asked for a line with
+    every step, the first at `hint`.
     """
+    nibbles = bits == 4 and not unpacked
+    steps = group // (8 if nibbles else 4)
+    size = I64(block_bytes(panels * LANES, bits, group, unpacked))
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        count, x, stride, address, groups, out = values
-        size = I64(block_bytes(panels * LANES, bits, group))
+        count, x, stride, weights, groups, onto, out, out_stride, hint = values
 
         def run(rows: int) -> None:
             starts = [builder.add(x, builder.mul(stride, I64(row))) for row in range(rows)]
+            places = [builder.add(out, builder.mul(out_stride, I64(row))) for row in range(rows)]
 
             def one_group(g: Any, totals: list[Any]) -> list[Any]:
-                block = _Block(builder, builder.add(address, builder.mul(g, size)), panels, bits)
-                block.ask_for_tables(ahead)
-                part_rows = _Rows(builder, starts, g, groups, group)
-                dots = _dot_group(builder, part_rows, block, group, ahead, WAYS[way])
+                block = _Block(builder, builder.add(weights, builder.mul(g, size)), panels, bits)
+                layers = _layers(builder, block, ahead, nibbles)
+                if ahead is None:
+                    line = builder.add(hint, builder.mul(g, I64(LINE * steps)))
+                    layers = _hinted(builder, layers, line)
+                else:
+                    block.ask_for_tables(ahead)
+                part_rows = _Rows(builder, starts, g, group, bits)
+                dots = _dot_group(builder, part_rows, block, layers, steps, WAYS[way])
                 parts = _scale_group(builder, part_rows, block, dots)
                 scales = [scale for scale in part_rows.scales for _ in range(panels)]
                 return [_fma(builder, *each) for each in zip(parts, scales, totals, strict=True)]
 
-            zeros = [llvm.constant(FLOATS, 0.0)] * (rows * panels)
-            for index, total in enumerate(accumulate(builder, groups, zeros, one_group)):
-                place = llvm.place(context, builder, signature.args[5], out, I64(LANES * index))
-                builder.store(total, place, align=4)
+            zero = llvm.constant(FLOATS, 0.0)
+            before = [total for place in places for total in _load(builder, place, panels, FLOATS)]
+            totals = [builder.select(onto, total, zero) for total in before]
+            totals = accumulate(builder, groups, totals, one_group)
+            for row, place in enumerate(places):
+                _store(builder, totals[row * panels : (row + 1) * panels], place)
 
         for_each_count(builder, count, most, run)
         return context.get_dummy_value()
 
     @intrinsic
-    def dot(typing: Any, rows: Any, x: Any, stride: Any, weights: Any, groups: Any, out: Any) -> Any:
+    def dot(
+        typing: Any,
+        rows: Any,
+        x: Any,
+        stride: Any,
+        weights: Any,
+        groups: Any,
+        onto: Any,
+        out: Any,
+        out_stride: Any,
+        hint: Any,
+    ) -> Any:
         i64 = types.int64
-        return types.none(i64, i64, i64, i64, i64, out), generate
+        return types.none(i64, i64, i64, i64, i64, types.boolean, i64, i64, i64), generate
 
     return dot
+
+
+def make_unpack(panels: int, group: int, ahead: int) -> Any:
+    """unpack(weights, groups, out): blocks of 4 bits with a byte for each weight."""
+    size, unpacked = (I64(block_bytes(panels * LANES, 4, group, wide)) for wide in (False, True))
+    head, row = head_bytes(panels * LANES, 4), 4 * LANES * panels
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        weights, groups, out = values
+
+        def one_group(g: Any, nothing: list[Any]) -> list[Any]:
+            address = builder.add(weights, builder.mul(g, size))
+            block, to = _Block(builder, address, panels, 4), builder.add(out, builder.mul(g, unpacked))
+            block.ask_for_tables(ahead)
+            _store(builder, _load(builder, address, panels), to)
+            to = builder.add(to, I64(head))
+            for k in range(group // 8):
+                for layer in _layers(builder, block, ahead, nibbles=True)(I64(k)):
+                    _store(builder, layer, to)
+                    to = builder.add(to, I64(row))
+            return nothing
+
+        accumulate(builder, groups, [], one_group)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def unpack(typing: Any, weights: Any, groups: Any, out: Any) -> Any:
+        return types.none(types.int64, types.int64, types.int64), generate
+
+    return unpack
 
 
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:

@@ -33,9 +33,11 @@ def call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
-def prefetch(builder: Any, pointer: Any) -> None:
-    """Ask for the cache line at `pointer`, which may be no address of ours; to be read, to be kept."""
-    pointer, hints = builder.bitcast(pointer, ir.IntType(8).as_pointer()), [I32(0), I32(3), I32(1)]
+def prefetch(builder: Any, pointer: Any, locality: int = 3) -> None:
+    """Ask for the cache line at `pointer`, which may be no address of ours; to be read. locality: 3 for the
+    first cache, 2 for the second.
+    """
+    pointer, hints = builder.bitcast(pointer, ir.IntType(8).as_pointer()), [I32(0), I32(locality), I32(1)]
     call(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, *hints])
 
 

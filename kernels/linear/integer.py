@@ -22,7 +22,8 @@ from numba.extending import intrinsic
 
 from stretto.kernels import llvm, simd
 from stretto.kernels.buffers import Buffers
-from stretto.kernels.dot import block_bytes, make_dot
+from stretto.kernels.dot import block_bytes, head_bytes, make_dot, make_unpack, row_bytes
+from stretto.kernels.linear.activations import make_round
 from stretto.kernels.linear.cpu import AHEAD, COLUMNS, PANELS, ROWS, deliver
 from stretto.kernels.linear.quantized import FORMATS, Format, Packed
 from stretto.kernels.pool import (
@@ -43,58 +44,34 @@ from stretto.kernels.pool import (
 ALONE = 2 * ROWS
 """Up to so many rows each thread rounds for itself; more are shared out, at the price of a barrier."""
 
+TILE = 4 if PANELS > 1 else ROWS
+"""Rows of a tile, where there are several: of 4 x 3 vectors both the sums of a group and the totals stay in
+the registers of AVX-512."""
+
+LENGTH = 576
+"""Inputs whose weights are multiplied with all rows before the next: 28 KB, for the first cache."""
+
 GRAIN = 1 << 13
 """Numbers of rows under which one thread gathers them."""
 
-_Args = arguments("out x weight bias rounded rows depth width runs splits out_stride x_stride row_bytes")
-_FORMAT8, _FORMAT4 = FORMATS["int8"], FORMATS["int4"]
-_dot8 = make_dot(ROWS, PANELS, _FORMAT8.bits, _FORMAT8.group, AHEAD)
-_dot4 = make_dot(ROWS, PANELS, _FORMAT4.bits, _FORMAT4.group, AHEAD)
-_F127 = np.float32(127)
-_ZERO, _INF = np.float32(0), np.float32(np.inf)
-
-
-@intrinsic
-def _store_bytes(typing: Any, address: Any, vector: Any) -> Any:
-    """Store each lane, a whole number in [-128, 127], as a byte."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        bytes_ = ir.VectorType(ir.IntType(8), llvm.LANES)
-        words = builder.fptosi(values[1], llvm.WORDS)
-        place = builder.inttoptr(values[0], bytes_.as_pointer())
-        builder.store(builder.trunc(words, bytes_), place, align=1)
-        return context.get_dummy_value()
-
-    return types.none(types.int64, simd.lanes), generate
+_Args = arguments(
+    "out x weight bias rounded unpacked rows depth width tile runs splits out_stride x_stride row_bytes"
+)
+_INT8, _INT4 = FORMATS["int8"], FORMATS["int4"]
+_WIDE = block_bytes(COLUMNS, _INT4.bits, _INT4.group, unpacked=True)
+_round8, _round4 = make_round(_INT8.bits, _INT8.group), make_round(_INT4.bits, _INT4.group)
+_one8 = make_dot(ROWS, PANELS, _INT8.bits, _INT8.group, AHEAD)
+_one4 = make_dot(ROWS, PANELS, _INT4.bits, _INT4.group, AHEAD)
+_many8 = make_dot(TILE, PANELS, _INT8.bits, _INT8.group)
+_many4 = make_dot(TILE, PANELS, _INT4.bits, _INT4.group, unpacked=True)
+_unpack = make_unpack(PANELS, _INT4.group, AHEAD)
 
 
 @simd.device()
-def _part(x: Any, start: int, left: int) -> Any:
-    """Sixteen activations, zeros where fewer are left."""
-    return simd.load(x, start) if left >= simd.LANES else simd.load_first(x, start, max(left, 0))
-
-
-@simd.device()
-def _round_row(x: Any, start: int, depth: int, row: int, group: int) -> None:
-    """Round x[start : start + depth] into the row at that address; `dot.py` says what a row is."""
-    groups = (depth + group - 1) // group
-    scales, sums = floats(row + groups * group), int32s(row + groups * (group + 4))
-    for g in range(groups):
-        first = g * group
-        largest = simd.splat(_ZERO)
-        for k in range(first, first + group, simd.LANES):
-            part = _part(x, start + k, depth - k)
-            largest = simd.maximum(largest, simd.maximum(part, simd.minus(part)))
-        most = simd.max_lanes(largest)
-        scales[g] = most / _F127
-        inverse = simd.splat(_F127 / most if _ZERO < most < _INF else _ZERO)
-        total = simd.splat(_ZERO)
-        for k in range(first, first + group, simd.LANES):
-            steps = simd.round_even(simd.mul(_part(x, start + k, depth - k), inverse))
-            steps = steps if most < _INF else simd.splat(_ZERO)
-            _store_bytes(row + k, steps)
-            total = simd.add(total, steps)
-        sums[g] = np.int32(simd.sum_lanes(total))
+def _row_range(rows: int, splits: int, tile: int, unit: int) -> tuple[int, int]:
+    """Half-open, whole tiles: the part of the rows that a unit of work has."""
+    first, last = share((rows + tile - 1) // tile, unit % splits, splits)
+    return first * tile, min(last * tile, rows)
 
 
 @functools.cache
@@ -103,41 +80,59 @@ def product(fmt: Format) -> Kernel:
 
     The dots are globals, for numba finds no kernel again that has such a thing in its closure.
     """
-    bits, group, block = fmt.bits, fmt.group, block_bytes(COLUMNS, fmt.bits, fmt.group)
+    bits, group = fmt.bits, fmt.group
+    block, size = block_bytes(COLUMNS, bits, group), row_bytes(group)
 
     def body(pointer: Any) -> None:
         a = unpack(pointer)
         out, x, bias = floats(a.out), floats(a.x), floats(a.bias)
-        biased = a.bias != 0
-        alone = a.rows <= ALONE
-        rounded, mine, others = a.rounded, thread_index(), thread_count()
-        first_row, last_row = share(a.rows, mine, others)
+        mine, others = thread_index(), thread_count()
+        rounded, alone, many = a.rounded, a.rows <= ALONE, a.rows > a.tile
         if alone:
             rounded += a.rows * a.row_bytes * mine
-            first_row, last_row = 0, a.rows
-        for row in range(first_row, last_row):
-            _round_row(x, row * a.x_stride, a.depth, rounded + row * a.row_bytes, group)
+        for row in range(*share(a.rows, 0 if alone else mine, 1 if alone else others)):
+            if bits == 8:
+                _round8(x, row * a.x_stride, a.depth, rounded + row * a.row_bytes)
+            else:
+                _round4(x, row * a.x_stride, a.depth, rounded + row * a.row_bytes)
         if not alone:
             meet(pointer, others)
-        scratch = np.empty(ROWS * COLUMNS, np.float32)
-        inner = (a.depth + group - 1) // group
-        groups, tiles = (a.width + COLUMNS - 1) // COLUMNS, (a.rows + ROWS - 1) // ROWS
+        inner, groups = (a.depth + group - 1) // group, (a.width + COLUMNS - 1) // COLUMNS
+        unpacked, scratch = a.unpacked + mine * inner * _WIDE, np.empty(ROWS * COLUMNS, np.float32)
         unit = claim(pointer)
         while unit < a.runs * a.splits:
-            first_tile, last_tile = share(tiles, unit % a.splits, a.splits)
+            first_row, last_row = _row_range(a.rows, a.splits, a.tile, unit)
             for g in range(*share(groups, unit // a.splits, a.runs)):
                 first = g * COLUMNS
-                columns, weights = min(COLUMNS, a.width - first), a.weight + g * inner * block
-                for row in range(first_tile * ROWS, min(last_tile * ROWS, a.rows), ROWS):
-                    rows = min(ROWS, a.rows - row)
-                    x_row = rounded + row * a.row_bytes
-                    if bits == 8:
-                        _dot8(rows, x_row, a.row_bytes, weights, inner, scratch)
-                    else:
-                        _dot4(rows, x_row, a.row_bytes, weights, inner, scratch)
-                    for r in range(rows):
-                        to = (row + r) * a.out_stride + first
-                        deliver(out, to, scratch, r, biased, bias, first, columns)
+                columns = min(COLUMNS, a.width - first)
+                straight = columns == COLUMNS and a.bias == 0
+                most = LENGTH // group if straight else inner
+                for begin in range(0, inner, most):
+                    count, weights = min(most, inner - begin), a.weight + (g * inner + begin) * block
+                    following = weights + count * block
+                    hint, end = following, following + count * block
+                    if bits == 4 and many:
+                        _unpack(weights, count, unpacked)
+                    for row in range(first_row, last_row, a.tile):
+                        rows, at = min(a.tile, a.rows - row), rounded + row * a.row_bytes + begin * size
+                        to, stride = scratch.ctypes.data, 4 * COLUMNS
+                        if straight:
+                            to, stride = a.out + 4 * (row * a.out_stride + first), 4 * a.out_stride
+                        where = (begin > 0, to, stride, hint)
+                        if bits == 8:
+                            if many:
+                                _many8(rows, at, a.row_bytes, weights, count, *where)
+                            else:
+                                _one8(rows, at, a.row_bytes, weights, count, *where)
+                        elif many:
+                            _many4(rows, at, a.row_bytes, unpacked, count, *where)
+                        else:
+                            _one4(rows, at, a.row_bytes, weights, count, *where)
+                        hint = hint + 16 * count * group if hint < end else following
+                        if not straight:
+                            for r in range(rows):
+                                place = (row + r) * a.out_stride + first
+                                deliver(out, place, scratch, r, a.bias != 0, bias, first, columns)
             unit = claim(pointer)
 
     return kernel(_Args)(body)
@@ -161,7 +156,7 @@ _RowsArgs = arguments("out blocks index rows depth inner block")
 def gather(fmt: Format) -> Kernel:
     """The kernel of `rows` for one format. A unit of work is a row."""
     bits, group = fmt.bits, fmt.group
-    head = block_bytes(COLUMNS, bits, group) - COLUMNS * group * bits // 8
+    head = head_bytes(COLUMNS, bits)
 
     def body(pointer: Any) -> None:
         a = unpack(pointer)
@@ -213,22 +208,26 @@ def multiply(out: torch.Tensor, x: torch.Tensor, packed: Packed, bias: torch.Ten
     threads = torch.get_num_threads()
     rows, depth = x.shape
     groups, inner = packed.blocks.shape[:2]
-    tiles = -(-rows // ROWS)
-    row_bytes = -(-inner * (packed.format.group + 8) // 64) * 64
-    rounded = _buffers.least(rows * row_bytes * (threads if rows <= ALONE else 1))
+    tile = TILE if rows > ROWS else ROWS
+    tiles, stride = -(-rows // tile), inner * row_bytes(packed.format.group)
+    rounded = rows * stride * (threads if rows <= ALONE else 1)
+    unpacked = threads * inner * _WIDE if packed.format is _INT4 else 0
+    buffer = _buffers.least(rounded + unpacked).data_ptr()
     product(packed.format)(
         threads,
         out.data_ptr(),
         x.data_ptr(),
         packed.blocks.data_ptr(),
         0 if bias is None else bias.data_ptr(),
-        rounded.data_ptr(),
+        buffer,
+        buffer + rounded,
         rows,
         depth,
         packed.width,
+        tile,
         min(groups, 8 * threads),
         max(1, min(tiles, 8 * threads // groups)),
         out.stride(0),
         x.stride(0),
-        row_bytes,
+        stride,
     )
