@@ -134,11 +134,11 @@ def linears() -> Iterator[Case]:
         layers = {kind: [Linear(weight, None, kind) for weight in weights] for kind in BYTES}
         wide = [weight.float() for weight in weights]
         packed = [torch.ops.quantized.linear_prepack_fp16(weight, None) for weight in wide]
-        for rows in (1, 8, 64, 256):
+        for rows in (1, 8, 32, 64, 256, 512):
             x, out, size = torch.randn(rows, depth), torch.empty(rows, width), width * depth
             shape = f"{rows} x {depth} x {width}"
             rates = {
-                kind: (each * size, "GB/s") if rows < 64 else (2 * rows * size, "GFLOP/s")
+                kind: (each * size, "GB/s") if rows < 32 else (2 * rows * size, "GFLOP/s")
                 for kind, each in BYTES.items()
             }
             kernels = {

@@ -23,9 +23,7 @@ def rounded(x: torch.Tensor, bits: int, group: int) -> tuple[np.ndarray, np.ndar
     """Bytes [groups, group], scales [groups] and factors [groups] of a row."""
     row = np.full((-(-len(x) // group), row_bytes(group)), 77, np.uint8)
     compiled(bits, group)(x.data_ptr(), len(x), row.ctypes.data)
-    scales, factors = (
-        np.ascontiguousarray(part) for part in (row[:, group : group + 4], row[:, group + 4 :])
-    )
+    scales, factors = (np.ascontiguousarray(row[:, at : at + 4]) for at in (group, group + 4))
     kind = np.int32 if bits == 8 else np.float32
     return row[:, :group].view(np.int8), scales.view(np.float32)[:, 0], factors.view(kind)[:, 0]
 
