@@ -50,6 +50,6 @@ class Benches(click.Group):
             formatter.write_dl(list(BENCHES.items()))
 
 
-@click.group("bench", cls=Benches)
+@click.group("bench", cls=Benches, short_help="Measure speed, memory and repair.")
 def bench_command() -> None:
     """Measure. Every figure that the project claims comes from one of these."""
