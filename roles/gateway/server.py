@@ -116,9 +116,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Give the answer a date and a name, and the application a way to end the connection."""
-        size = self._head_bytes
         self._head_done()
-        if len(self.headers) > MAX_HEADERS or (size or 0) > MAX_HEAD_BYTES:
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if len(self.headers) > MAX_HEADERS or size > MAX_HEAD_BYTES:
             self._refuse(_TOO_BIG)
             return
         if self._crowded and self.url.partition(b"?")[0] not in OPEN_TO_CROWDS:

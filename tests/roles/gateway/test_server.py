@@ -64,7 +64,13 @@ def raw(house: House, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "head", [b"X: " + b"y" * (65 << 10), b"".join(b"X%d: y\r\n" % i for i in range(129)) + b"\r\n"]
+    "head",
+    [
+        b"X: " + b"y" * (65 << 10),
+        b"X: " + b"y" * (65 << 10) + b"\r\n\r\n",
+        b"".join(b"X%d: y\r\n" % i for i in range(129)) + b"\r\n",
+    ],
+    ids=["endless", "whole", "many"],
 )
 def test_a_head_that_is_too_large_is_refused(house: House, head: bytes) -> None:
     answer = raw(house, b"GET / HTTP/1.1\r\nhost: x\r\n" + head)
