@@ -169,9 +169,9 @@ class Context:
         self._wakeup.set()
 
     def wake_from_thread(self) -> None:
-        """Make `wait` return; for use on any other thread."""
+        """Make `wait` return; for use on any other thread, which goes on with its own work first."""
         self._called = True
-        bell.ring(self._calls)
+        bell.ring_and_go_on(self._calls)
 
     def tell(self, message: m.ToSupervisor) -> None:
         """Send a control message to the supervisor."""

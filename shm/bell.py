@@ -6,8 +6,13 @@ also sees everything that was stored before it, on every machine.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
+
+_eventfd_write = ctypes.PyDLL(None, use_errno=True).eventfd_write
+"""A foreign function that is called with the interpreter's lock held."""
+_eventfd_write.argtypes = [ctypes.c_int, ctypes.c_uint64]
 
 
 def create() -> int:
@@ -18,6 +23,17 @@ def create() -> int:
 def ring(fd: int) -> None:
     """Wake whoever waits, now or later."""
     os.eventfd_write(fd, 1)
+
+
+def ring_and_go_on(fd: int) -> None:
+    """As `ring`, for a thread that another one of this process must not hold up.
+
+    `ring` gives the interpreter away for the system call. The thread that it wakes takes it, and the one that
+    rang stands still until that has done its work, or is scheduled again.
+    """
+    if _eventfd_write(fd, 1):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
 
 
 def hear(fd: int) -> bool:
