@@ -4,9 +4,9 @@ LLVM may not reorder float additions, so a plain loop over a sum stays scalar, a
 reordered as the compiler likes. These vectors say the order outright: fast on AVX-512, split in two on AVX2,
 and the same bits on both, whatever code surrounds them.
 
-`load` and `store` take a flat contiguous float32 array and an element index, unaligned and unchecked. Those
-that say so take smaller numbers as well: a uint16 array holds float16, a uint8 array fp8; see `fp16.py` and
-`fp8.py`.
+`load` and `store` take a flat contiguous float32 array, or its address, and an element index, unaligned and
+unchecked. Those that say so take smaller numbers as well: a uint16 array holds float16, a uint8 array fp8;
+see `fp16.py` and `fp8.py`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ from numba.extending import intrinsic, models, register_model
 from stretto.kernels import fp8, fp16, llvm
 from stretto.kernels.llvm import FLOATS, LANES, WORDS
 
-device = functools.partial(numba.njit, forceinline=True, error_model="numpy")
-"""Decorator of functions that kernels call; always inlined, so that constant arguments stay constants."""
+device = functools.partial(
+    numba.njit, forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+)
+"""Decorator of functions that kernels call; always inlined, so that constant arguments stay constants. Python
+does not call them: to prepare for that would cost a third more time to compile.
+"""
 
 
 class _Lanes(types.Type):
@@ -95,6 +99,17 @@ def splat(typing: Any, value: Any) -> Any:
 
 
 @intrinsic
+def spread(typing: Any, array: Any, index: Any) -> Any:
+    """array[index] in all lanes; see `load`."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        first = llvm.elements(context, builder, signature.args[0], values[0])
+        return llvm.splat(builder, builder.load(builder.gep(first, [values[1]])))
+
+    return lanes(array, types.int64), generate
+
+
+@intrinsic
 def load(typing: Any, array: Any, index: Any) -> Any:
     """array[index : index + 16]"""
 
@@ -151,24 +166,24 @@ def store_first(typing: Any, array: Any, index: Any, vector: Any, count: Any) ->
 
 
 @intrinsic
-def load_columns(typing: Any, array: Any, rows: Any, column: Any, out: Any, at: Any) -> Any:
-    """Turn a 16 x 16 block: out[at + 16 * j + t] = array[rows[t] + column + j] for j, t in 0..15; the array
-    float16 or fp8 too.
+def load_columns(typing: Any, array: Any, rows: Any, column: Any, out: Any, at: Any, stride: Any) -> Any:
+    """Turn a 16 x 16 block: out[at + stride * j + t] = array[rows[t] + column + j] for j, t in 0..15; the
+    array float16 or fp8 too.
     """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        array_type, rows_type, _, out_type, _ = signature.args
-        offsets = context.make_array(rows_type)(context, builder, values[1]).data
+        array_type, rows_type, _, out_type, _, _ = signature.args
+        offsets = llvm.elements(context, builder, rows_type, values[1], llvm.I64)
         block = []
         for lane in range(LANES):
             start = builder.add(builder.load(builder.gep(offsets, [llvm.I64(lane)])), values[2])
             block.append(read(context, builder, array_type, values[0], start))
         for index, vector in enumerate(llvm.transpose(builder, block)):
-            to = builder.add(values[4], llvm.I64(LANES * index))
+            to = builder.add(values[4], builder.mul(values[5], llvm.I64(index)))
             builder.store(vector, llvm.place(context, builder, out_type, values[3], to), align=4)
         return context.get_dummy_value()
 
-    return types.none(array, rows, types.int64, out, types.int64), generate
+    return types.none(array, rows, types.int64, out, types.int64, types.int64), generate
 
 
 def _binary(operation: str) -> Callable[..., Any]:
@@ -208,6 +223,16 @@ def maximum(typing: Any, a: Any, b: Any) -> Any:
 
 
 @intrinsic
+def larger(typing: Any, a: Any, b: Any) -> Any:
+    """The larger of each pair of lanes, where neither is NaN; one instruction where `maximum` takes some."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return llvm.larger(builder, *values)
+
+    return lanes(lanes, lanes), generate
+
+
+@intrinsic
 def round_even(typing: Any, a: Any) -> Any:
     """Each lane rounded to an integer, halves to the even one."""
     return lanes(lanes), _library("rint")
@@ -227,6 +252,18 @@ def keep_first(typing: Any, vector: Any, count: Any, other: Any) -> Any:
         return builder.select(llvm.below(builder, values[1]), values[0], values[2])
 
     return lanes(lanes, types.int64, lanes), generate
+
+
+@intrinsic
+def keep_between(typing: Any, vector: Any, begin: Any, end: Any, other: Any) -> Any:
+    """vector in the lanes [begin, end), `other` in the rest; begin and end may be past any lane."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        vector, begin, end, other = values
+        kept = builder.and_(llvm.below(builder, end), builder.not_(llvm.below(builder, begin)))
+        return builder.select(kept, vector, other)
+
+    return lanes(lanes, types.int64, types.int64, lanes), generate
 
 
 @intrinsic
@@ -262,6 +299,17 @@ def mantissa(typing: Any, x: Any) -> Any:
 
 
 @intrinsic
+def low_bits_as_exponent(typing: Any, x: Any) -> Any:
+    """The number whose sign and exponent are the nine lowest bits of x, and whose mantissa is that of 1."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        bits = builder.shl(builder.bitcast(values[0], WORDS), llvm.constant(WORDS, 23))
+        return builder.bitcast(bits, FLOATS)
+
+    return lanes(lanes), generate
+
+
+@intrinsic
 def power_of_two(typing: Any, exponent: Any) -> Any:
     """2 ** exponent for whole exponents in [-126, 127]."""
 
@@ -273,14 +321,10 @@ def power_of_two(typing: Any, exponent: Any) -> Any:
 
 
 def _fold(combine: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
-    """Reduce by halves: lane i with lane i + 8, then i + 4, i + 2, i + 1."""
+    """Reduce by halves; see `llvm.fold_rows`."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        vector, nothing = values[0], ir.Constant(FLOATS, ir.Undefined)
-        for width in (8, 4, 2, 1):
-            picks = ir.Constant(WORDS, [(lane + width) % LANES for lane in range(LANES)])
-            vector = combine(builder, vector, builder.shuffle_vector(vector, nothing, picks))
-        return builder.extract_element(vector, llvm.I32(0))
+        return builder.extract_element(llvm.fold_rows(builder, [values[0]], combine), llvm.I32(0))
 
     return generate
 
@@ -326,3 +370,22 @@ def exp(x: Any) -> Any:
     p = fma(fma(splat(_C0), r, splat(_C1)), r, splat(_C2))
     p = fma(fma(fma(p, r, splat(_C3)), r, splat(_C4)), r, splat(_HALF))
     return mul(add(fma(p, mul(r, r), r), splat(_ONE)), power_of_two(n))
+
+
+_LEAST, _INTEGERS = np.float32(-127.0), np.float32(1.5 * 2**23 + 127)
+_B1, _B2, _B3, _B4, _B5 = (
+    np.float32(c) for c in (0.6931470037, 0.2402224243, 0.05550733581, 0.009671512991, 0.001326472731)
+)
+
+
+@device()
+def exp2_below(x: Any) -> Any:
+    """2 ** x for x at most 0, within 2 units in the last place; exactly 0 below -126.5, 1 at 0, NaN of NaN.
+
+    Added to a number whose last bit is worth 1, x is rounded to n, and the low bits are n's exponent.
+    """
+    x = where_less(x, splat(_LEAST), splat(_LEAST), x)
+    biased = add(x, splat(_INTEGERS))
+    r = sub(x, sub(biased, splat(_INTEGERS)))
+    p = fma(fma(fma(splat(_B5), r, splat(_B4)), r, splat(_B3)), r, splat(_B2))
+    return mul(fma(fma(p, r, splat(_B1)), r, splat(_ONE)), low_bits_as_exponent(biased))

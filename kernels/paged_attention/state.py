@@ -1,4 +1,12 @@
-"""What a thread of the CPU's attention has of the queries it works on: online softmax, segment by segment."""
+"""What a thread of the CPU's attention has of the queries it works on: online softmax, segment by segment.
+
+A query, which is one head of a row, has a record of float32 at an address:
+
+    scaled query [width] | sums of values [width] and, by lane, of weights [16] | the same sums, put by
+
+`width` is the head size, padded. Largest scores are kept apart, a vector for as many queries as meet a tile
+together. Scores count in powers of two.
+"""
 
 from __future__ import annotations
 
@@ -7,150 +15,193 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stretto.kernels import simd
-from stretto.kernels.paged_attention.tile import QUERIES
+from stretto.kernels.llvm import LANES
+from stretto.kernels.paged_attention.tile import QUERIES, ROWS, TILE, row_maxima
+from stretto.kernels.pool import floats
 
-TILE = simd.LANES
-"""Tokens of a tile: one per lane."""
+LOWEST = np.float32(np.finfo(np.float32).min)
+"""The largest score where there is none yet: finite, so that no difference of two is NaN."""
 
 
 class Scratch(NamedTuple):
-    """A thread's buffers, flat float32. A query is one head of a row; `width` is head_dim, padded."""
+    """A thread's memory: addresses of float32 but for the last two."""
 
-    queries: Any
-    """[queries, width], scaled."""
-    acc: Any
-    """[queries, width]: weighted sums of values so far."""
-    sums: Any
-    """[queries, 16]: sums of weights so far, by lane."""
-    maxima: Any
-    """[queries]: largest scores so far."""
-    past_acc: Any
-    """The same three of the segments before."""
-    past_sums: Any
-    past_maxima: Any
     keys: Any
-    """[width, 16]: a tile's keys, turned."""
-    offsets: Any
-    """int64 [16]: where in the cache a tile's tokens are."""
+    """[width, 32]: a tile's keys, turned."""
+    values: Any
+    """[32, width]: its values."""
+    scores: Any
+    """[ROWS, 32]: scores, then weights."""
+    decays: Any
+    """[16], a lane for each query: what the sums so far are still worth."""
+    tops: Any
+    """[16]: the largest scores under which the weights are."""
+    here: Any
+    """int64 [32]: where in the cache a tile's tokens are."""
     following: Any
     """Those of the tile after it."""
-    scores: Any
-    """[QUERIES, 16]: scores, then weights."""
-    decays: Any
-    """[QUERIES, 16]: what the sums so far are still worth."""
+    asked: Any
+    """int64 [width]: what the caches are asked for, step by step; see `tile.make_product`."""
+    maxima: Any
+    """[queries / QUERIES, 16]: largest scores so far."""
+    past_maxima: Any
+    """The same of the segments before."""
+    records: Any
+    width: Any
+
+
+def padded(size: int, to: int) -> int:
+    return -(-size // to) * to
+
+
+def found_size(width: int) -> int:
+    """Numbers that a query has of a segment: sums, and a vector for its largest score."""
+    return width + 2 * LANES
+
+
+def scratch_bytes(queries: int, width: int) -> int:
+    """Bytes of a thread's memory; queries: a multiple of QUERIES."""
+    numbers = queries * (3 * width + 2 * LANES) + 2 * (queries // QUERIES) * LANES
+    return 4 * (numbers + 2 * TILE * width + ROWS * TILE + 2 * LANES) + 8 * (2 * TILE + width)
 
 
 @simd.device()
-def make_scratch(queries: int, width: int) -> Any:
-    return Scratch(
-        np.empty(queries * width, np.float32),
-        np.empty(queries * width, np.float32),
-        np.empty(queries * TILE, np.float32),
-        np.empty(queries, np.float32),
-        np.empty(queries * width, np.float32),
-        np.empty(queries * TILE, np.float32),
-        np.empty(queries, np.float32),
-        np.empty(width * TILE, np.float32),
-        np.empty(TILE, np.int64),
-        np.empty(TILE, np.int64),
-        np.empty(QUERIES * TILE, np.float32),
-        np.empty(QUERIES * TILE, np.float32),
+def lay_out(at: int, queries: int, width: int) -> Any:
+    values = at + 4 * TILE * width
+    scores = values + 4 * TILE * width
+    decays = scores + 4 * TILE * ROWS
+    here = decays + 4 * 2 * LANES
+    following, asked = here + 8 * TILE, here + 16 * TILE
+    maxima = asked + 8 * width
+    past = maxima + 4 * LANES * (queries // QUERIES)
+    records = past + 4 * LANES * (queries // QUERIES)
+    tops = decays + 4 * LANES
+    return Scratch(at, values, scores, decays, tops, here, following, asked, maxima, past, records, width)
+
+
+@simd.device()
+def turn_over(s: Any) -> Any:
+    """What followed is here."""
+    first, rest = (
+        (s.keys, s.values, s.scores, s.decays, s.tops),
+        (s.asked, s.maxima, s.past_maxima, s.records, s.width),
     )
+    return Scratch(*first, s.following, s.here, *rest)
 
 
 @simd.device()
-def take_query(s: Any, query: int, q: Any, at: int, head_dim: int, scale: Any) -> None:
-    """Start a query: copy it, scaled, and clear its sums."""
-    width = -(-head_dim // TILE) * TILE
-    for i in range(0, head_dim, TILE):
-        part = simd.load_first(q, at + i, min(TILE, head_dim - i))
-        simd.store(s.queries, query * width + i, simd.mul(part, simd.splat(scale)))
-    _clear(s, query, width)
-    s.past_maxima[query] = -np.inf
+def record_size(s: Any) -> int:
+    """Numbers that a record has."""
+    return 3 * s.width + 2 * LANES
 
 
 @simd.device()
-def _clear(s: Any, query: int, width: int) -> None:
+def record(s: Any, query: int) -> int:
+    """The address of a query's record."""
+    return s.records + 4 * query * record_size(s)
+
+
+@simd.device()
+def _top(query: int) -> int:
+    """Where among maxima a query's is."""
+    return query // QUERIES * LANES + query % QUERIES
+
+
+@simd.device()
+def take_query(s: Any, query: int, q: Any, start: int, head_dim: int, factor: Any) -> None:
+    """Start a query: copy it, scaled."""
+    at = record(s, query)
+    for i in range(0, head_dim, LANES):
+        part = simd.load_first(q, start + i, min(LANES, head_dim - i))
+        simd.store(at, i, simd.mul(part, simd.splat(factor)))
+    _clear(s, query)
+
+
+@simd.device()
+def _clear(s: Any, query: int) -> None:
     """A segment starts from nothing."""
-    for i in range(0, width, TILE):
-        simd.store(s.acc, query * width + i, simd.splat(np.float32(0.0)))
-    simd.store(s.sums, query * TILE, simd.splat(np.float32(0.0)))
-    s.maxima[query] = -np.inf
+    at, width = record(s, query), s.width
+    for i in range(width, 2 * width + LANES, LANES):
+        simd.store(at, i, simd.splat(np.float32(0.0)))
+    floats(s.maxima)[_top(query)] = LOWEST
 
 
 @simd.device()
-def put_by(s: Any, query: int, width: int) -> None:
+def put_by(s: Any, query: int) -> None:
     """A segment ends, and another comes."""
-    for i in range(0, width, TILE):
-        simd.store(s.past_acc, query * width + i, simd.load(s.acc, query * width + i))
-    simd.store(s.past_sums, query * TILE, simd.load(s.sums, query * TILE))
-    s.past_maxima[query] = s.maxima[query]
-    _clear(s, query, width)
+    at, width, top = record(s, query), s.width, _top(query)
+    for i in range(width, 2 * width + LANES, LANES):
+        simd.store(at, width + LANES + i, simd.load(at, i))
+    floats(s.past_maxima)[top] = floats(s.maxima)[top]
+    _clear(s, query)
 
 
 @simd.device()
-def join(s: Any, query: int, width: int) -> None:
+def join(s: Any, query: int) -> None:
     """Add what was put by to what came since; either may be nothing, and then changes no bit."""
-    past, mine = s.past_maxima[query], s.maxima[query]
-    if past == -np.inf:
-        return
-    highest = past if mine == -np.inf else max(past, mine)
-    old, new = simd.exp(simd.splat(past - highest)), simd.exp(simd.splat(mine - highest))
-    for i in range(0, width, TILE):
-        at = query * width + i
-        before, after = simd.load(s.past_acc, at), simd.load(s.acc, at)
-        joined = before if mine == -np.inf else simd.fma(before, old, simd.mul(after, new))
-        simd.store(s.acc, at, joined)
-    before, after = simd.load(s.past_sums, query * TILE), simd.load(s.sums, query * TILE)
-    joined = before if mine == -np.inf else simd.fma(before, old, simd.mul(after, new))
-    simd.store(s.sums, query * TILE, joined)
-    s.maxima[query] = highest
+    at, width, top = record(s, query), s.width, _top(query)
+    before, since = simd.spread(s.past_maxima, top), simd.spread(s.maxima, top)
+    highest = simd.larger(before, since)
+    old, new = simd.exp2_below(simd.sub(before, highest)), simd.exp2_below(simd.sub(since, highest))
+    for i in range(width, 2 * width + LANES, LANES):
+        past = simd.load(at, width + LANES + i)
+        simd.store(at, i, simd.fma(past, old, simd.mul(simd.load(at, i), new)))
+    maxima = floats(s.maxima)
+    maxima[top] = max(maxima[top], floats(s.past_maxima)[top])
 
 
 @simd.device()
-def save(s: Any, query: int, width: int, parts: Any, to: int) -> None:
-    """Write what a query has of a segment."""
-    for i in range(0, width, TILE):
-        simd.store(parts, to + i, simd.load(s.acc, query * width + i))
-    simd.store(parts, to + width, simd.load(s.sums, query * TILE))
-    parts[to + width + TILE] = s.maxima[query]
+def save(s: Any, query: int, part: int) -> None:
+    """Write what a query has of a segment; part: an address."""
+    at, width = record(s, query), s.width
+    for i in range(0, width + LANES, LANES):
+        simd.store(part, i, simd.load(at, width + i))
+    simd.store(part, width + LANES, simd.spread(s.maxima, _top(query)))
 
 
 @simd.device()
-def restore(s: Any, query: int, width: int, parts: Any, to: int) -> None:
+def restore(s: Any, query: int, part: int) -> None:
     """Read it again."""
-    for i in range(0, width, TILE):
-        simd.store(s.acc, query * width + i, simd.load(parts, to + i))
-    simd.store(s.sums, query * TILE, simd.load(parts, to + width))
-    s.maxima[query] = parts[to + width + TILE]
+    at, width = record(s, query), s.width
+    for i in range(0, width + LANES, LANES):
+        simd.store(at, width + i, simd.load(part, i))
+    floats(s.maxima)[_top(query)] = floats(part)[width + LANES]
 
 
 @simd.device()
-def soften(s: Any, place: int, query: int, hidden: int, seen: int) -> None:
-    """Turn a query's scores into weights under its new largest score: exactly 0 but for those of the tokens
-    [hidden, seen), of which there is one at least.
+def hide(s: Any, row: int, begin: int, end: int) -> None:
+    """A row of scores keeps those of the tokens [begin, end)."""
+    for i in range(0, TILE, LANES):
+        at, none = row * TILE + i, simd.splat(np.float32(-np.inf))
+        simd.store(s.scores, at, simd.keep_between(simd.load(s.scores, at), begin - i, end - i, none))
+
+
+@simd.device()
+def soften(s: Any, query: int, queries: int) -> None:
+    """Turn scores into weights under the largest so far: exactly 0 where hidden; what sees none keeps its
+    sums' bits. query: the first, a multiple of QUERIES.
     """
-    at, none = place * TILE, simd.splat(np.float32(-np.inf))
-    scores = simd.keep_first(none, hidden, simd.keep_first(simd.load(s.scores, at), seen, none))
-    before = s.maxima[query]
-    highest = max(before, simd.max_lanes(scores))
-    decay = simd.splat(np.float32(1.0))
-    if highest != before:
-        decay = simd.exp(simd.splat(before - highest))
-    weights = simd.exp(simd.sub(scores, simd.splat(highest)))
-    zero = simd.splat(np.float32(0.0))
-    weights = simd.keep_first(zero, hidden, simd.keep_first(weights, seen, zero))
-    simd.store(s.scores, at, weights)
-    simd.store(s.decays, at, decay)
-    simd.store(s.sums, query * TILE, simd.fma(simd.load(s.sums, query * TILE), decay, weights))
-    s.maxima[query] = highest
+    top = query // QUERIES * LANES
+    before = simd.load(s.maxima, top)
+    highest = simd.larger(before, row_maxima(s.scores))
+    simd.store(s.decays, 0, simd.exp2_below(simd.sub(before, highest)))
+    simd.store(s.maxima, top, highest)
+    simd.store(s.tops, 0, highest)
+    for row in range(queries):
+        largest, at = simd.spread(s.tops, row), record(s, query + row) + 8 * s.width
+        total = simd.mul(simd.load(at, 0), simd.spread(s.decays, row))
+        for i in range(row * TILE, row * TILE + TILE, LANES):
+            weights = simd.exp2_below(simd.sub(simd.load(s.scores, i), largest))
+            simd.store(s.scores, i, weights)
+            total = simd.add(total, weights)
+        simd.store(at, 0, total)
 
 
 @simd.device()
 def finish(s: Any, query: int, out: Any, to: int, head_dim: int, unit: Any) -> None:
     """Write a query's result; unit: what a value of 1 in the cache stands for."""
-    width = -(-head_dim // TILE) * TILE
-    share = simd.splat(unit / simd.sum_lanes(simd.load(s.sums, query * TILE)))
-    for i in range(0, head_dim, TILE):
-        part = simd.mul(simd.load(s.acc, query * width + i), share)
-        simd.store_first(out, to + i, part, min(TILE, head_dim - i))
+    at, width = record(s, query), s.width
+    share = simd.splat(unit / simd.sum_lanes(simd.load(at, 2 * width)))
+    for i in range(0, head_dim, LANES):
+        part = simd.mul(simd.load(at, width + i), share)
+        simd.store_first(out, to + i, part, min(LANES, head_dim - i))

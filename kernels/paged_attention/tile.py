@@ -1,8 +1,10 @@
-"""The two matrix products of attention on one tile of 16 tokens, as LLVM instructions."""
+"""The two matrix products of attention on one tile of 32 tokens, as LLVM instructions."""
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding
@@ -10,97 +12,129 @@ from numba import types
 from numba.extending import intrinsic
 
 from stretto.kernels import llvm
-from stretto.kernels.llvm import I64, LANES
-from stretto.kernels.simd import read, read_first, vector_type
-from stretto.kernels.tile import accumulate, for_each_count, make_tile, multiply_add
+from stretto.kernels.llvm import FLOATS, I64, LANES
+from stretto.kernels.simd import lanes
+from stretto.kernels.tile import accumulate, multiply_add
 
 _features = llvmlite.binding.get_host_cpu_features()
 
-QUERIES = 8
-"""Query vectors that share the load of a key or of a value."""
+PANELS = 2
+"""Vectors side by side: those of a tile's tokens, and those of as many columns of their values."""
 
-dots = make_tile(QUERIES, 1, "float32")
-"""Scores of up to 8 queries, [queries, 16]; its weights are the keys, turned: [head_dim, 16]."""
+TILE = LANES * PANELS
+"""Tokens of a tile."""
+
+LINE = 64
+"""Bytes that the caches fetch at once."""
+
+FEW, QUERIES = (4, 8) if _features.get("avx512f") else (1, 3)
+"""Numbers of query vectors that the products have code for: few for decodes, and what fits the registers."""
+
+ROWS = 1 << (QUERIES - 1).bit_length()
+"""Rows of scores that there is memory for."""
 
 
-_WIDE = (4, 4) if _features.get("avx512f") else (3, 2)
-FEW, WIDE = _WIDE[0], LANES * _WIDE[1]
-"""So few queries can share so many columns at a time without running out of registers: more sums that do not
-wait for each other."""
+def make_product(joins: bool) -> Callable[..., None]:
+    """product(queries, x, x_stride, weights, stride, depth, out, out_stride, decays, cache, asked, base).
 
-
-def make_blend(most: int, panels: int) -> Any:
-    """blend(queries, acc, at, stride, decays, weights, tokens, values, offsets, base, columns, ahead).
-
-    acc = acc * decays + weights @ values for up to `most` queries and `panels` * 16 columns, tokens in order.
-    acc: flat, query r's columns at acc[at + r * stride :]. decays: [queries, 16], each query's number in all
-    lanes. weights: [queries, 16 tokens]. values: token t's columns at values[offsets[t] + base :], of which
-    `columns` are read, all of them unless `panels` is 1; float16 and fp8 too. ahead: address of what is
-    worked on next, of which the caches are asked for as many bytes as the values have, line by line.
+    out = x @ weights, or out * decays + x @ weights where it `joins`, for FEW or QUERIES rows, as is enough
+    for `queries`, and 32 columns; every element is one running sum in the order of the inner index. Addresses
+    of float32: x [QUERIES, depth], weights [depth, 32], out [QUERIES, 32], decays [QUERIES], and of int64:
+    asked [depth]; strides in elements. At step k the caches are asked for the 32 elements of `cache` from
+    asked[k] + base on.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        queries, acc, at, stride, decays, weights, tokens, values, offsets, base, columns, ahead = arguments
-        _, acc_type, _, _, decays_type, weights_type, _, values_type, offsets_type, _, _, _ = signature.args
-        weights = context.make_array(weights_type)(context, builder, weights).data
-        offsets = context.make_array(offsets_type)(context, builder, offsets).data
-        following = builder.inttoptr(ahead, vector_type(values_type).as_pointer())
+        queries, x, x_stride, weights, stride, depth, out, out_stride, decays, cache, asked, base = arguments
+        cache_type, numbers = signature.args[9], llvm.F32.as_pointer()
+        x, weights, out, decays = (builder.inttoptr(p, numbers) for p in (x, weights, out, decays))
+        asked = builder.inttoptr(asked, I64.as_pointer())
+        cache = context.make_array(cache_type)(context, builder, cache).data
 
-        def part(token: Any) -> list[Any]:
-            first = builder.add(builder.load(builder.gep(offsets, [token])), base)
-            for panel in range(panels):
-                line = builder.add(builder.mul(token, I64(panels)), I64(panel))
-                llvm.prefetch(builder, builder.gep(following, [line]))
-            if panels == 1:
-                return [read_first(context, builder, values_type, values, first, columns)]
-            places = [builder.add(first, I64(LANES * panel)) for panel in range(panels)]
-            return [read(context, builder, values_type, values, place) for place in places]
+        def ask(k: Any) -> None:
+            start = builder.add(builder.load(builder.gep(asked, [k])), base)
+            for element in range(0, TILE, LINE * 8 // cache_type.dtype.bitwidth):
+                llvm.prefetch(builder, builder.gep(cache, [builder.add(start, I64(element))]))
 
-        def decayed(query: int, place: Any) -> Any:
-            decay = llvm.place(context, builder, decays_type, decays, I64(LANES * query))
-            return builder.fmul(builder.load(place, align=4), builder.load(decay, align=4))
+        def vector(first: Any, index: Any) -> Any:
+            return builder.bitcast(builder.gep(first, [index]), FLOATS.as_pointer())
 
         def run(count: int) -> None:
-            rows = [builder.gep(weights, [I64(LANES * query)]) for query in range(count)]
-            starts = [builder.add(at, builder.mul(stride, I64(query))) for query in range(count)]
-            pairs = list(itertools.product(range(count), range(panels)))
-            where = [builder.add(starts[query], I64(LANES * panel)) for query, panel in pairs]
-            places = [llvm.place(context, builder, acc_type, acc, index) for index in where]
+            rows = [builder.gep(x, [builder.mul(x_stride, I64(row))]) for row in range(count)]
+            pairs = itertools.product(range(count), range(PANELS))
+            starts = [builder.mul(out_stride, I64(row)) for row in range(count)]
+            targets = [vector(out, builder.add(starts[row], I64(LANES * panel))) for row, panel in pairs]
 
-            def step(token: Any, sums: list[Any]) -> list[Any]:
-                vectors, factors = part(token), [builder.gep(row, [token]) for row in rows]
-                terms = zip(itertools.product(factors, vectors), sums, strict=True)
-                return [multiply_add(builder, factor, vector, total) for (factor, vector), total in terms]
+            def first(index: int) -> Any:
+                if not joins:
+                    return llvm.constant(FLOATS, 0.0)
+                decay = builder.load(builder.gep(decays, [I64(index // PANELS)]))
+                return builder.fmul(builder.load(targets[index], align=4), llvm.splat(builder, decay))
 
-            firsts = [decayed(query, place) for (query, _), place in zip(pairs, places, strict=True)]
-            sums = accumulate(builder, tokens, firsts, step)
-            for place, total in zip(places, sums, strict=True):
+            def step(k: Any, sums: list[Any]) -> list[Any]:
+                start = builder.mul(k, stride)
+                parts = [vector(weights, builder.add(start, I64(LANES * panel))) for panel in range(PANELS)]
+                vectors = [builder.load(part, align=4) for part in parts]
+                ask(k)
+                terms = zip(itertools.product(rows, vectors), sums, strict=True)
+                return [
+                    multiply_add(builder, builder.gep(row, [k]), part, total) for (row, part), total in terms
+                ]
+
+            sums = accumulate(builder, depth, [first(index) for index in range(len(targets))], step)
+            for place, total in zip(targets, sums, strict=True):
                 builder.store(total, place, align=4)
 
-        for_each_count(builder, queries, most, run)
+        _for_enough(builder, queries, run)
         return context.get_dummy_value()
 
     @intrinsic
-    def blend(
+    def product(
         typing: Any,
         queries: Any,
-        acc: Any,
-        at: Any,
-        stride: Any,
-        decays: Any,
+        x: Any,
+        x_stride: Any,
         weights: Any,
-        tokens: Any,
-        values: Any,
-        offsets: Any,
+        stride: Any,
+        depth: Any,
+        out: Any,
+        out_stride: Any,
+        decays: Any,
+        cache: Any,
+        asked: Any,
         base: Any,
-        columns: Any,
-        ahead: Any,
     ) -> Any:
-        i64 = types.int64
-        kinds = (i64, acc, i64, i64, decays, weights, i64, values, offsets, i64, i64, i64)
-        return types.none(*kinds), generate
+        return types.none(*[types.int64] * 9, cache, types.int64, types.int64), generate
 
-    return blend
+    return product
 
 
-blend, blend_wide = make_blend(QUERIES, 1), make_blend(*_WIDE)
+def _for_enough(builder: Any, queries: Any, run: Callable[[int], None]) -> None:
+    """The code of `run` for QUERIES, and for FEW, which is taken where it will do."""
+    few = builder.icmp_signed("<=", queries, I64(FEW))
+    with builder.if_else(few) as (then, otherwise):
+        with then:
+            run(FEW)
+        with otherwise:
+            run(QUERIES)
+
+
+@intrinsic
+def row_maxima(typing: Any, scores: Any) -> Any:
+    """The largest of each row of scores, in the lane of its number, where none is NaN; scores: their address,
+    float32 [ROWS, 32].
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        first = builder.inttoptr(values[0], FLOATS.as_pointer())
+        parts = [builder.load(builder.gep(first, [I64(i)]), align=4) for i in range(ROWS * PANELS)]
+        rows = [
+            functools.reduce(functools.partial(llvm.larger, builder), parts[i : i + PANELS])
+            for i in range(0, len(parts), PANELS)
+        ]
+        return llvm.fold_rows(builder, rows, llvm.larger)
+
+    return lanes(types.int64), generate
+
+
+dots, blend = make_product(joins=False), make_product(joins=True)

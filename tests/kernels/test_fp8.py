@@ -70,7 +70,7 @@ def test_lanes_past_the_first_are_left_alone(count):
 def test_columns_are_turned():
     @numba.njit
     def turn(codes, rows, out):
-        simd.load_columns(codes, rows, 2, out, 0)
+        simd.load_columns(codes, rows, 2, out, 0, 16)
 
     codes, rows = np.arange(120, dtype=np.uint8), 3 * np.arange(16, dtype=np.int64)
     out = np.zeros(256, np.float32)

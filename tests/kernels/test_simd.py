@@ -27,6 +27,7 @@ def apply(function, *vectors):
         (simd.mul, X * X[::-1]),
         (simd.div, X / X[::-1]),
         (simd.maximum, np.maximum(X, X[::-1])),
+        (simd.larger, np.maximum(X, X[::-1])),
     ],
 )
 def test_arithmetic_is_lane_by_lane(function, expected):
@@ -61,6 +62,14 @@ def test_exp_is_within_two_units_in_the_last_place_and_clamped():
     assert 0 < low == same < 2e-38
     assert one == 1
     assert 1e38 < high < np.inf
+
+
+def test_exp2_below_is_within_two_units_in_the_last_place_and_ends_in_zero():
+    x = np.linspace(-125.9, 0, 16, dtype=np.float32)
+    assert np.allclose(apply(simd.exp2_below, x), np.exp2(x.astype(np.float64)), rtol=2.4e-7, atol=0)
+    ends = np.resize(np.float32([0, -1, -126, -127, -1e38, -np.inf, np.nan]), 16)
+    expected = np.float32([1, 0.5, 2.0**-126, 0, 0, 0, np.nan])
+    assert np.array_equal(apply(simd.exp2_below, ends)[:7], expected, equal_nan=True)
 
 
 def test_exp_of_nan_is_nan():
@@ -109,10 +118,31 @@ def test_selection():
     assert np.array_equal(out[16:], np.maximum(X, 0))
 
 
+@pytest.mark.parametrize(("begin", "end"), [(0, 16), (3, 9), (-7, 2), (5, 40), (20, 30), (9, 9)])
+def test_lanes_of_a_range_are_kept(begin, end):
+    @numba.njit
+    def run(x, out, begin, end):
+        simd.store(out, 0, simd.keep_between(simd.load(x, 0), begin, end, simd.splat(np.float32(9))))
+
+    out = np.empty(16, np.float32)
+    run(X, out, begin, end)
+    assert np.array_equal(out, np.where((begin <= LANES) & (end > LANES), X, 9))
+
+
+def test_an_address_does_for_an_array():
+    @numba.njit
+    def run(x, out):
+        simd.store(out, 1, simd.add(simd.load(x, 2), simd.spread(x, 3)))
+
+    x, out = np.arange(20, dtype=np.float32), np.zeros(18, np.float32)
+    run(x.ctypes.data, out.ctypes.data)
+    assert np.array_equal(out, [0, *(x[2:18] + 3), 0])
+
+
 def test_a_block_is_turned():
     @numba.njit
     def run(x, rows, out):
-        simd.load_columns(x, rows, 2, out, 16)
+        simd.load_columns(x, rows, 2, out, 16, 16)
 
     x, rows = np.arange(600, dtype=np.float32), np.random.default_rng(0).permutation(580)[:16]
     out = np.full(16 * 17, np.nan, np.float32)

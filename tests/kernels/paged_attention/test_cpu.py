@@ -11,7 +11,7 @@ attend = partial(attend_by, paged_attention)
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 16, 64])
-@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(9, 3, 64), (4, 4, 80), (2, 1, 6), (8, 1, 128)])
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(9, 3, 64), (4, 4, 80), (2, 1, 6), (12, 1, 128)])
 def test_a_mixed_batch_equals_the_reference(heads, kv_heads, dim, page_size, assert_close):
     rows, lengths = [1, 63, 3, 1, 17], [1, 63, 500, 200, 33]
     cache = paged([torch.randn(2, n, kv_heads, dim) for n in lengths], page_size)
@@ -110,6 +110,18 @@ def test_nan_in_a_key_reaches_the_output():
     content = torch.randn(2, 5, 1, 16)
     content[0, 2] = float("nan")
     assert attend(torch.randn(1, 2, 16), paged([content], 16), [1], [5]).isnan().all()
+
+
+def test_what_a_row_does_not_see_changes_none_of_its_bits():
+    """Keys of tokens after it, in its tile and in others, and of those before its window."""
+    length, row, window = 90, 40, 7
+    content, q = torch.randn(2, length, 3, 64), torch.randn(length, 9, 64)
+    for begin, end, span in ((row + 1, length, 0), (0, row - window + 1, window)):
+        poisoned = content.clone()
+        poisoned[0, begin:end] = float("nan")
+        expected = attend(q, paged([content], 16), [length], [length], window=span)
+        out = attend(q, paged([poisoned], 16), [length], [length], window=span)
+        assert torch.equal(out[row], expected[row])
 
 
 def hide(cache, rows, lengths, window):
