@@ -66,11 +66,6 @@ _FORMATS = {
 }
 
 
-def vector_type(array_type: Any) -> Any:
-    """What sixteen elements of such an array are to LLVM."""
-    return _FORMATS[array_type.dtype].vector
-
-
 def read(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
     """array[index : index + 16] as float32, for use in other intrinsics; float16 and fp8 too."""
     held = _FORMATS[array_type.dtype]
@@ -128,17 +123,6 @@ def store(typing: Any, array: Any, index: Any, vector: Any) -> Any:
         return context.get_dummy_value()
 
     return types.none(array, types.int64, lanes), generate
-
-
-@intrinsic
-def prefetch(typing: Any, array: Any, index: Any) -> Any:
-    """Have the caches fetch the line that array[index] is in."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        llvm.prefetch(builder, llvm.place(context, builder, signature.args[0], *values))
-        return context.get_dummy_value()
-
-    return types.none(array, types.int64), generate
 
 
 @intrinsic
