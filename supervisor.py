@@ -27,15 +27,12 @@ import msgspec
 import uvloop
 
 from stretto import __version__
-from stretto.bench.cli import bench_command
-from stretto.bench.plan import plan_command
 from stretto.roles import config as configs
 from stretto.roles import graph, logs, preflight
 from stretto.roles import messages as m
 from stretto.roles.actor import SetupError
 from stretto.roles.child import Child, Death
-from stretto.roles.client.cli import chat_command, generate_command, profile_command
-from stretto.roles.client.operating import OPERATIONS
+from stretto.roles.commands import COMMANDS, Commands
 from stretto.roles.config import Config
 from stretto.roles.greeting import greeting
 from stretto.roles.janitor import hire_janitor
@@ -319,7 +316,7 @@ def _on_parent(loop: asyncio.AbstractEventLoop, fd: int, supervisor: Supervisor)
 # The command line.
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="stretto")
 def main() -> None:
     """Stretto serves large language models: one process per role, the device one step ahead."""
@@ -352,17 +349,6 @@ def serve_command(ready_fd: int | None, parent_fd: int | None, **options: Any) -
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-for command in (
-    chat_command,
-    generate_command,
-    *OPERATIONS,
-    profile_command,
-    plan_command,
-    bench_command,
-):
-    main.add_command(command)
 
 
 if __name__ == "__main__":

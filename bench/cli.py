@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import click
+
+from stretto.roles.commands import Commands
 
 BENCHES = {
     "throughput": "Offline: many prompts at once through LLM.",
@@ -30,26 +30,9 @@ BENCHES = {
     "peers": "Stretto in turn with other engines, on the same prompts.",
 }
 """Commands and the lines that describe them. A command is the `main` of the module of its name."""
+_table = {name: (f"stretto.bench.{name}:main", line) for name, line in BENCHES.items()}
 
 
-class Benches(click.Group):
-    """A group whose commands are looked up in `BENCHES`."""
-
-    def list_commands(self, context: click.Context) -> list[str]:
-        return list(BENCHES)
-
-    def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in BENCHES:
-            return None
-        command: click.Command = import_module(f"stretto.bench.{name}").main
-        return command
-
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(BENCHES.items()))
-
-
-@click.group("bench", cls=Benches, short_help="Measure speed, memory and repair.")
+@click.group("bench", cls=Commands, table=_table, short_help="Measure speed, memory and repair.")
 def bench_command() -> None:
     """Measure. Every figure that the project claims comes from one of these."""

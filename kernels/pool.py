@@ -29,6 +29,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
+from stretto.kernels import cache, simd
+
 _runtime = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
 _parallel = _runtime.GOMP_parallel
 _parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
@@ -88,19 +90,24 @@ class Kernel:
         self._args = args
         self._body = body
 
-    def compile(self) -> bool:
-        """Make the next call quick; returns whether that took a compilation, and not only the cache."""
+    def compile(self, wait: bool = True) -> bool:
+        """Make the next call quick; returns whether that took a compilation, and not only the cache.
+
+        Raises `cache.Busy` where another process compiles it, unless we are to wait for that.
+        """
         if "_entry" in self.__dict__:
             return False
-        _ = self._entry
-        return not self._compiled.cache_hits
+        signature = types.void(types.CPointer(_record(self._args)))
+        with cache.claim(f"{self._body.__module__}.{self._body.__qualname__}", wait):
+            compiled = numba.cfunc(signature, cache=True, error_model="numpy")(self._body)
+        self._entry = int(compiled.address)
+        return not compiled.cache_hits
 
     @functools.cached_property
     def _entry(self) -> int:
         """Address of the machine code."""
-        signature = types.void(types.CPointer(_record(self._args)))
-        self._compiled = numba.cfunc(signature, cache=True, error_model="numpy")(self._body)
-        return int(self._compiled.address)
+        self.compile()
+        return self._entry
 
     def __call__(self, threads: int, *values: float) -> None:
         """Run on up to `threads` threads and wait; values: the fields of the arguments, in order."""
@@ -180,7 +187,7 @@ def _pause(typing: Any) -> Any:
     return types.none(), generate
 
 
-@numba.njit(forceinline=True)
+@simd.device()
 def meet(pointer: Any, arrivals: int) -> None:
     """Wait until the threads of this call have come to meeting points `arrivals` times, all told.
 
@@ -206,7 +213,7 @@ def _pointer(typing: Any, address: Any) -> Any:
     return types.voidptr(types.int64), generate
 
 
-@numba.njit(forceinline=True)
+@simd.device()
 def floats(address: int) -> Any:
     """The float32 array that starts at `address`; its length is the caller's business."""
     return numba.carray(_pointer(address), (_UNBOUNDED,), np.float32)
@@ -229,19 +236,19 @@ def _stored(address: Any, size: Any) -> Any:
     return array
 
 
-@numba.njit(forceinline=True)
+@simd.device()
 def int32s(address: int) -> Any:
     """The int32 array that starts at `address`."""
     return numba.carray(_pointer(address), (_UNBOUNDED,), np.int32)
 
 
-@numba.njit(forceinline=True)
+@simd.device()
 def int64s(address: int) -> Any:
     """The int64 array that starts at `address`."""
     return numba.carray(_pointer(address), (_UNBOUNDED,), np.int64)
 
 
-@numba.njit(forceinline=True)
+@simd.device()
 def share(total: int, index: int, count: int) -> tuple[int, int]:
     """Half-open range of `total` units that thread `index` of `count` takes."""
     return total * index // count, total * (index + 1) // count

@@ -55,7 +55,9 @@ def test_a_role_imports_no_other_role(role: str) -> None:
     ("module", "forbidden"),
     [
         ("stretto", ("torch", "numpy", "zmq", "asyncio")),
-        ("stretto.supervisor", ("torch", "numba", "transformers", "zmq", "gguf")),
+        ("stretto.supervisor", ("torch", "numpy", "numba", "transformers", "zmq", "gguf")),
+        ("stretto.supervisor", ("stretto.bench", "stretto.kernels", "stretto.roles.client", "rich")),
+        ("stretto.roles.client.llm", ("numpy", "httpx", "stretto.bench", "stretto.supervisor")),
         ("stretto.roles.scheduler.core", ("torch", "zmq", "asyncio", "transformers")),
         ("stretto.roles.scheduler.actor", ("torch", "zmq", "transformers")),
         ("stretto.roles.gateway.actor", ("torch", "transformers", "tokenizers", "numba")),

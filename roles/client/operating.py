@@ -72,6 +72,3 @@ def _do(order: Callable[..., str], *args: Any, **options: Any) -> None:
     except (Failed, NoAnswer) as error:
         click.echo(f"stretto: {error}", err=True)
         sys.exit(1)
-
-
-OPERATIONS = (status_command, top_command, restart_command, drain_command)

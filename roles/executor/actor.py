@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from threading import Thread
 from typing import Any
 
 import msgspec
@@ -66,6 +67,7 @@ class Executor(Role):
         with _keeping_kernels(config.cache_dir):
             await self._warm_up()
         await self._wait_for_index()
+        Thread(target=cache.remove_unused, args=(config.cache_dir,), daemon=True).start()
         return {
             "device": built.device,
             "dtype": built.dtype,

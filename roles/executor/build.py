@@ -16,6 +16,7 @@ from stretto.kernels.paged_attention import paged_attention
 from stretto.kernels.paged_attention.flashinfer import FlashInferAttention
 from stretto.roles.config import Config
 from stretto.roles.executor.build_attention import build_attention, check_scales, refuse_attention
+from stretto.roles.executor.build_kernels import compiling
 from stretto.roles.executor.build_tiers import Tiers, build_tiers
 from stretto.roles.executor.device import Device
 from stretto.roles.executor.errors import ConfigError
@@ -62,23 +63,23 @@ def build(config: Config, wake: Callable[[], None], progress: Callable[[str], No
     max_len = _max_len(config, model_config)
     progress(f"loading {config.model_dir}")
     loader = _loader(config, model_config, device)
-    model = build_model(model_config, loader, max_len)
-    attention = loader.attention if isinstance(loader.attention, FlashInferAttention) else None
-    if attention is not None:
-        check_scales(loader.scales)
-    heads, groups = (model.kv_heads, model.head_dim), len(model.kv_windows)
-    shape = PageShape(model.kv_layers, config.page_size, *heads, model.kv_dtype, groups)
-    longest = -(-max_len // config.page_size)
-    kind = runner_kind(config, device.torch_device, model, attention)
-    stream = None
-    if device.torch_device.type == "cuda":
-        progress("running the largest step")
-        rows, blocks = config.max_batched_tokens or ROWS, longest * groups + model.state_pages
-        largest = largest_plan(rows, config.max_seqs, max_len, blocks)
-        stream = run_largest(kind, device, model, shape, largest, config.max_seqs, longest)
-    pages = _count_pages(config, shape, device, max_len)
-    if device.torch_device.type == "cpu":
-        _compile_kernels(model_config, loader, progress)
+    with compiling(model_config, loader, config.quantization, progress) as compile_rest:
+        model = build_model(model_config, loader, max_len)
+        attention = loader.attention if isinstance(loader.attention, FlashInferAttention) else None
+        if attention is not None:
+            check_scales(loader.scales)
+        heads, groups = (model.kv_heads, model.head_dim), len(model.kv_windows)
+        shape = PageShape(model.kv_layers, config.page_size, *heads, model.kv_dtype, groups)
+        longest = -(-max_len // config.page_size)
+        kind = runner_kind(config, device.torch_device, model, attention)
+        stream = None
+        if device.torch_device.type == "cuda":
+            progress("running the largest step")
+            rows, blocks = config.max_batched_tokens or ROWS, longest * groups + model.state_pages
+            largest = largest_plan(rows, config.max_seqs, max_len, blocks)
+            stream = run_largest(kind, device, model, shape, largest, config.max_seqs, longest)
+        pages = _count_pages(config, shape, device, max_len)
+        compile_rest()
     cache = shape.allocate(pages, device.torch_device)
     scales = [[part.tolist() for part in pair if part is not None] for pair in loader.scales]
     tiers = build_tiers(config, device, cache, shape, longest, wake, scales)
@@ -107,14 +108,6 @@ def runner_kind(
     if place.type == "cuda" and len(model.kv_windows) == 1 and not model.state_pages:
         return partial(DeviceRunner, graphs=config.graphs)
     return Runner
-
-
-def _compile_kernels(config: ModelConfig, loader: Loader, progress: Callable[[str], None]) -> None:
-    from stretto.kernels import warm  # a GPU does without the compiler that this imports
-
-    group = config.num_heads // config.num_kv_heads
-    network = warm.network(config.head_dim, group, loader.kv_dtype.itemsize) if loader.kernels else {}
-    warm.compile_all(network | loader.kernels | warm.sampler(), progress)
 
 
 def make_device(name: str, alarm: Callable[[], None]) -> Device:

@@ -22,3 +22,8 @@ MODELS: dict[str, Callable[[ModelConfig, Loader, int], Model]] = {
 def build_model(config: ModelConfig, load: Loader, max_len: int) -> Model:
     """Load the model for sequences of up to `max_len` tokens."""
     return MODELS[config.architecture](config, load, max_len)
+
+
+def has_layers(config: ModelConfig) -> bool:
+    """Whether the model computes anything."""
+    return MODELS[config.architecture] is not Scripted
