@@ -32,7 +32,6 @@ def use(root: str) -> Path:
     """
     folder = Path(root) / f"{_PREFIX}{source_digest()}"
     os.environ["NUMBA_CACHE_DIR"] = str(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     _hold(folder)
     return folder
 
@@ -77,13 +76,12 @@ def remove_unused(root: str, now: float | None = None) -> None:
 
 
 def _hold(folder: Path) -> None:
-    """Keep the directory from being removed as long as this process lives.
+    """Make the directory, and keep it from being removed as long as this process lives.
 
-    If it is being removed now, numba begins another.
+    If it is being removed now, whoever compiles makes another.
     """
-    with contextlib.suppress(
-        OSError
-    ):  # some network file systems lock no directories: then its age protects it
+    with contextlib.suppress(OSError):  # where directories cannot be locked, its age protects it
+        folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)
         os.utime(descriptor)
         fcntl.flock(descriptor, fcntl.LOCK_SH)

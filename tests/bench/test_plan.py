@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+from click import Context
 from click.testing import CliRunner
 
 from stretto.bench.plan import plan_command
@@ -10,7 +11,7 @@ FEW = ["--requests", "4", "--prompt", "20", "--output", "4"]
 
 
 def test_plan_is_a_command_of_stretto() -> None:
-    assert main.commands["plan"] is plan_command
+    assert main.get_command(Context(main), "plan") is plan_command
 
 
 def test_a_table_and_a_file(tmp_path: Path) -> None:
