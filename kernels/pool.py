@@ -99,9 +99,9 @@ class Kernel:
             return False
         signature = types.void(types.CPointer(_record(self._args)))
         with cache.claim(f"{self._body.__module__}.{self._body.__qualname__}", wait):
-            compiled = numba.cfunc(signature, cache=True, error_model="numpy")(self._body)
-        self._entry = int(compiled.address)
-        return not compiled.cache_hits
+            self._compiled = numba.cfunc(signature, cache=True, error_model="numpy")(self._body)
+        self._entry = int(self._compiled.address)  # of code that lives as long as `_compiled`
+        return not self._compiled.cache_hits
 
     @functools.cached_property
     def _entry(self) -> int:
