@@ -3,8 +3,8 @@
 Several processes may do it together: each takes the kernels that no other is at work on, and finds the
 others' in the cache.
 
-Measured (Zen 5): for one head size and one weight type 9 s of processor time cold, half of it attention;
-0.3 s from the cache.
+Measured (Zen 5): for one head size and one weight type 8 s of processor time cold, of which attention
+3.3 and sampling 2; 0.3 s from the cache.
 """
 
 from __future__ import annotations
