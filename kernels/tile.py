@@ -72,8 +72,9 @@ def _widen(builder: Any, stored: Any, dtype: str) -> Any:
     return stored
 
 
-def make_tile(most: int, panels: int, dtype: str) -> Callable[..., None]:
-    """tile(rows, x, start, stride, weights, depth, out, ahead, pace): out = x @ weights, up to `most` rows.
+def make_tile(most: int, panels: int, dtype: str, resume: bool = False) -> Callable[..., None]:
+    """tile(rows, x, start, stride, weights, depth, out, ahead, pace): out = x @ weights, up to `most` rows;
+    with `resume` that is added to what is in out.
 
     x: flat float32 array; row r starts at start + r * stride. weights: address of `dtype`
     [depth, panels * 16]. out: flat float32 array [rows, panels * 16]. ahead: address of what is worked on
@@ -102,9 +103,13 @@ def make_tile(most: int, panels: int, dtype: str) -> Callable[..., None]:
                 pairs = zip(itertools.product(factors, columns(k)), sums, strict=True)
                 return [multiply_add(builder, factor, column, total) for (factor, column), total in pairs]
 
-            zeros = [llvm.constant(FLOATS, 0.0)] * (rows * panels)
-            for index, total in enumerate(accumulate(builder, depth, zeros, step)):
-                place = llvm.place(context, builder, out_type, out, I64(LANES * index))
+            places = [
+                llvm.place(context, builder, out_type, out, I64(LANES * index))
+                for index in range(rows * panels)
+            ]
+            zero = llvm.constant(FLOATS, 0.0)
+            sums = [builder.load(place, align=4) if resume else zero for place in places]
+            for place, total in zip(places, accumulate(builder, depth, sums, step), strict=True):
                 builder.store(total, place, align=4)
 
         for_each_count(builder, count, most, run)

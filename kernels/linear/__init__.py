@@ -9,14 +9,15 @@ import torch
 
 from stretto.kernels.late import Late
 from stretto.kernels.linear import reference
+from stretto.kernels.linear.stepped import Stepped
 
 if TYPE_CHECKING:
     from stretto.kernels.pool import Kernel
 
 __all__ = ["Linear"]
 
-cpu, integer, quantized, rounding = (
-    Late(f"stretto.kernels.linear.{name}") for name in ("cpu", "integer", "quantized", "rounding")
+cpu, integer, quantized, rounding, widened = (
+    Late(f"stretto.kernels.linear.{name}") for name in ("cpu", "integer", "quantized", "rounding", "widened")
 )
 
 
@@ -24,21 +25,25 @@ class Linear:
     """y = x weight^T + bias.
 
     weight: [N, K] float16, bfloat16 or float32; on the CPU it is kept in that type, or in the one of
-    `quantized.FORMATS` that `quantization` names, packed, and the caller may drop its own copy. bias: [N] or
-    None. On the CPU x and y are float32, and the bits of a row of y depend on that row of x and the weights
-    alone, for any number of rows; elsewhere all types are the weight's, and nothing is quantized.
+    `quantized.FORMATS` that `quantization` names, packed, and the caller may drop its own copy. Or steps, on
+    the CPU alone, with the bits of the float32 weights that they mean. bias: [N] or None. On the CPU x and y
+    are float32, and the bits of a row of y depend on that row of x and the weights alone, for any number of
+    rows; elsewhere all types are the weight's, and nothing is quantized.
     """
 
     def __init__(
-        self, weight: torch.Tensor, bias: torch.Tensor | None = None, quantization: str = "none"
+        self, weight: torch.Tensor | Stepped, bias: torch.Tensor | None = None, quantization: str = "none"
     ) -> None:
         self._width = len(weight)
-        packed = weight.is_cpu and weight.dtype in cpu.DTYPES
+        packed = isinstance(weight, Stepped) or (weight.is_cpu and weight.dtype in cpu.DTYPES)
         self._bias = bias.float().contiguous() if packed and bias is not None else bias
         self._weight: Any = weight
         self._multiply: Callable[..., None] = reference.multiply
         self._rows: Callable[[Any, torch.Tensor], torch.Tensor] = reference.rows
-        if packed and quantization != "none":
+        if isinstance(weight, Stepped):
+            self._weight = widened.pack(weight)
+            self._multiply, self._rows = widened.multiply, widened.rows
+        elif packed and quantization != "none":
             self._weight = rounding.pack(weight, quantized.FORMATS[quantization])
             self._multiply, self._rows = integer.multiply, integer.rows
         elif packed:
@@ -54,6 +59,9 @@ class Linear:
             dtype = self._weight.dtype
             return {f"linear {str(dtype).removeprefix('torch.')}": cpu.product(dtype)}
         fmt = self._weight.format
+        if self._multiply is widened.multiply:
+            multiply, rows = widened.kernels(fmt)
+            return {f"linear {fmt}": multiply, f"rows of {fmt}": rows}
         name = f"int{fmt.bits}"
         return {f"linear {name}": integer.product(fmt), f"rows of {name}": integer.gather(fmt)}
 
@@ -67,6 +75,7 @@ class Linear:
     def rows(self, index: torch.Tensor) -> torch.Tensor:
         """Rows of the weight, [n, K]: an embedding table that shares this layer's memory.
 
-        index: integers [n], each in [0, N). In the type of the weight, or float32 where it is quantized.
+        index: integers [n], each in [0, N). In the type of the weight, or float32 where it is packed in fewer
+        bits.
         """
         return self._rows(self._weight, index)

@@ -11,14 +11,14 @@ import httpx
 import pytest
 import torch
 from e2e.prompts import PROMPTS
-from transformers import AutoModelForCausalLM
+from e2e.reference import reference_model
 
 TOKENS = 64
 
 
 @pytest.fixture(scope="module")
 def reference(model_dir):
-    return AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
+    return reference_model(model_dir)
 
 
 @pytest.fixture(scope="module")

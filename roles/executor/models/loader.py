@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from stretto.kernels.linear import Linear
+from stretto.kernels.linear.stepped import Stepped, stack
 from stretto.kernels.paged_attention import paged_attention
 from stretto.roles.executor.models.kv_scales import KVScales, read_scales
 from stretto.roles.executor.weights.safetensors_dir import Weights
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 class Loader:
     """Hands out a model's weights, placed and typed for one device.
 
-    On the CPU matrices stay in the type they are stored in or are quantized, and `kernels.linear` packs them;
+    On the CPU matrices stay as they are stored, as steps where they are stored so, or are quantized, and
+    `kernels.linear` packs them;
     on a GPU they are converted to `dtype`, the type of the activations.
 
     kv_dtype: of keys and values in the pool; None: as the activations. attention: what layers call, with the
@@ -76,9 +78,19 @@ class Loader:
         return self._linear(names, self._quantization)
 
     def _linear(self, names: Sequence[str], quantization: str) -> Linear:
-        weights = [self.tensor(f"{name}.weight") for name in names]
-        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+        weight = self._steps(names) if quantization == "none" and self.place.type == "cpu" else None
+        if weight is None:
+            weights = [self.tensor(f"{name}.weight") for name in names]
+            weight = torch.cat(weights) if len(weights) > 1 else weights[0]
         biases = [self.vector(f"{name}.bias") for name in names if f"{name}.bias" in self._names]
         layer = Linear(weight, torch.cat(biases) if biases else None, quantization)
         self.kernels |= layer.kernels
         return layer
+
+    def _steps(self, names: Sequence[str]) -> Stepped | None:
+        """The named matrices as one of steps, where all are stored so, in one format."""
+        parts = [self._weights.steps(f"{name}.weight") for name in names]
+        known = [part for part in parts if part is not None]
+        return (
+            stack(known) if len(known) == len(parts) and len({part.format for part in known}) == 1 else None
+        )

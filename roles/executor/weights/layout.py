@@ -13,6 +13,12 @@ SCRIPTS = "scripts.json"
 """What a scripted model has instead of weights; `models.scripted` says what is in it."""
 
 
+STEPS = "steps.safetensors"
+"""The quantized matrices of a converted model once more, as steps: of each `<name>.words`, `.scales` and
+`.minima`, as in `kernels.linear.stepped`.
+"""
+
+
 def weight_files(model_dir: Path) -> list[Path]:
     """The safetensors files of a model: those its index lists, or `model.safetensors`, or all there are.
 
@@ -65,7 +71,7 @@ def _found(model_dir: Path) -> list[Path]:
     if single.exists():
         return [single]
     found = sorted(model_dir.glob("*.safetensors"))
-    return [file for file in found if not file.name.startswith("consolidated")]
+    return [file for file in found if not file.name.startswith(("consolidated", STEPS))]
 
 
 def _no_weights(model_dir: Path) -> str:

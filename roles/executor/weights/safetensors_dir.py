@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from stretto.kernels.linear.stepped import Stepped
 from stretto.roles.executor.weights.errors import ModelError
-from stretto.roles.executor.weights.layout import weight_files
+from stretto.roles.executor.weights.layout import STEPS, weight_files
 
 
 class Weights:
@@ -26,6 +27,9 @@ class Weights:
         for path in weight_files(self.model_dir):
             file = _open(path)
             self._files.update(dict.fromkeys(file.keys(), file))
+        steps = self.model_dir / STEPS
+        self._steps = _open(steps) if steps.exists() else None
+        self._stepped = frozenset(self._steps.keys()) if self._steps else frozenset()
 
     def names(self) -> frozenset[str]:
         """The names of all tensors."""
@@ -40,9 +44,19 @@ class Weights:
             )
         return file.get_tensor(name)
 
+    def steps(self, name: str) -> Stepped | None:
+        """The matrix called `name` as steps, if it is stored so as well."""
+        if self._steps is None or f"{name}.words" not in self._stepped:
+            return None
+        words, scales, minima = (
+            self._steps.get_tensor(f"{name}.{part}") for part in ("words", "scales", "minima")
+        )
+        return Stepped(words, scales, minima, self.get(name).shape[1])
+
     def close(self) -> None:
         """Let go of the files."""
         self._files.clear()
+        self._steps, self._stepped = None, frozenset()
 
 
 def _open(path: Path) -> Any:

@@ -6,28 +6,37 @@ import json
 import math
 import os
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
 
-_CODES = {np.dtype(np.float16): "F16", np.dtype(np.float32): "F32"}
+_CODES = {np.dtype(np.float16): "F16", np.dtype(np.float32): "F32", np.dtype(np.int32): "I32"}
 _ALIGNMENT = 64
 """Bytes to which the data is aligned within the file, so that mapped tensors are too."""
 
 
+class Layout(NamedTuple):
+    """A tensor to be written: float16, float32 or int32."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
 class SafetensorsWriter:
-    """A file of tensors of one type whose names and shapes are known up front.
+    """A file of tensors whose names, shapes and types are known up front.
 
     `write` may be called from several threads, in any order. Leaving the context flushes to the disk.
     Format: github.com/huggingface/safetensors, "Format".
     """
 
-    def __init__(self, path: Path, shapes: dict[str, tuple[int, ...]], dtype: np.dtype) -> None:
-        self._dtype = dtype
+    def __init__(self, path: Path, layouts: Mapping[str, Layout]) -> None:
+        self._layouts = layouts
         self._offsets: dict[str, int] = {}
         entries, end = {}, 0
-        for name, shape in shapes.items():
+        for name, (shape, dtype) in layouts.items():
             start, end = end, end + math.prod(shape) * dtype.itemsize
             self._offsets[name] = start
             entries[name] = {"dtype": _CODES[dtype], "shape": shape, "data_offsets": (start, end)}
@@ -39,8 +48,8 @@ class SafetensorsWriter:
 
     def write(self, name: str, start: int, values: np.ndarray) -> None:
         """Store `values` as the elements [start, start + values.size) of tensor `name`, row-major."""
-        assert values.dtype == self._dtype
-        at = self._data_start + self._offsets[name] + start * self._dtype.itemsize
+        assert values.dtype == self._layouts[name].dtype
+        at = self._data_start + self._offsets[name] + start * values.itemsize
         self._put(np.ascontiguousarray(values).data.cast("B"), at)
 
     def _put(self, data: bytes | memoryview, at: int) -> None:

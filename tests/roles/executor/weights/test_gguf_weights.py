@@ -7,9 +7,11 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+import torch
 from gguf import GGMLQuantizationType as Type
 from safetensors.numpy import load_file
 
+from stretto.kernels.linear.stepped import Stepped, weights
 from stretto.roles.executor.weights import gguf_config, gguf_weights, model_config
 from stretto.roles.executor.weights.errors import ModelError
 from stretto.roles.executor.weights.gguf_file import GGUFFile
@@ -140,3 +142,37 @@ def test_missing_and_surplus_tensors_are_named(
         convert(write_gguf(model, "llama", edit=surplus))
     with pytest.raises(ModelError, match=r"lacks model\.layers\.0\.self_attn\.k_norm\.weight \(4 tensors"):
         convert(write_gguf(model, "qwen3", name="qwen3.gguf"))
+
+
+def test_quantized_matrices_are_kept_as_steps_beside_their_values(
+    tiny: Callable[..., Any], write_gguf: Callable[..., Path]
+) -> None:
+    path = write_gguf(tiny("LlamaForCausalLM"), "llama", KINDS)
+    _, tensors = convert(path)
+    kept = load_file(gguf_weights.steps_file(path))
+    names = {name.rpartition(".")[0] for name in kept}
+    stepped = ("v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    assert names == {name for name in tensors if any(part in name for part in stepped)}
+    for name in names:
+        steps = (torch.from_numpy(kept[f"{name}.{part}"]) for part in ("words", "scales", "minima"))
+        values = weights(Stepped(*steps, tensors[name].shape[1]))
+        np.testing.assert_array_equal(values.half().numpy(), tensors[name])
+
+
+def test_reordered_rows_take_their_steps_along(
+    tiny: Callable[..., Any], write_gguf: Callable[..., Path]
+) -> None:
+    path = write_gguf(tiny("LlamaForCausalLM"), "llama", {"attn_q": Type.Q8_0})
+    _, tensors = convert(path)
+    kept, name = load_file(gguf_weights.steps_file(path)), "model.layers.1.self_attn.q_proj.weight"
+    steps = (torch.from_numpy(kept[f"{name}.{part}"]) for part in ("words", "scales", "minima"))
+    values = weights(Stepped(*steps, tensors[name].shape[1]))
+    np.testing.assert_array_equal(values.half().numpy(), tensors[name])
+
+
+def test_a_file_without_steps_has_none_beside_it(
+    tiny: Callable[..., Any], write_gguf: Callable[..., Path]
+) -> None:
+    path = write_gguf(tiny("LlamaForCausalLM"), "llama", {})
+    convert(path)
+    assert not gguf_weights.steps_file(path).exists()

@@ -7,7 +7,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from stretto.kernels.linear import stepped
 from stretto.roles.executor.weights.errors import ModelError
+from stretto.roles.executor.weights.layout import STEPS
 from stretto.roles.executor.weights.safetensors_dir import Weights
 
 A, B = torch.arange(6, dtype=torch.float16).reshape(2, 3), torch.ones(4, dtype=torch.bfloat16)
@@ -54,3 +56,21 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ModelError, match=r"model-00002-of-00002\.safetensors is damaged"):
         Weights(tmp_path)
+
+
+def test_a_matrix_is_there_as_steps_where_it_is_stored_so(tmp_path: Path) -> None:
+    save_file({"m": torch.zeros(2, 32), "n": torch.zeros(2, 32)}, tmp_path / "model.safetensors")
+    tables = {"m.scales": torch.ones(2, 1).half(), "m.minima": torch.full((2, 1), -3.0).half()}
+    save_file({"m.words": torch.full((2, 4), 0x11111111, dtype=torch.int32)} | tables, tmp_path / STEPS)
+    weights = Weights(tmp_path)
+    steps = weights.steps("m")
+    assert steps is not None
+    assert stepped.weights(steps).tolist() == [[-2.0] * 32] * 2
+    assert weights.steps("n") is None
+    assert weights.names() == {"m", "n"}
+
+
+def test_steps_are_no_weights_by_themselves(tmp_path: Path) -> None:
+    save_file({"a": A}, tmp_path / "weights.safetensors")
+    save_file({"a.words": A}, tmp_path / STEPS)
+    assert Weights(tmp_path).names() == {"a"}
