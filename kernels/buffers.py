@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from contextvars import ContextVar
 
 import torch
 
+recorded_memory: ContextVar[list[torch.Tensor] | None] = ContextVar("recorded_memory", default=None)
+"""Where buffers are added that recorded calls work in, so that they live as long as the recording."""
+
 
 class Buffers(threading.local):
-    """Each thread that calls has its own; one buffer for every power of two, which stays where it is, so that
-    recorded calls (`program.py`) find it again.
+    """Each thread that calls has its own; one buffer for every power of two, which stays where it is until the
+    thread ends.
     """
 
     def __init__(self) -> None:
@@ -20,4 +24,7 @@ class Buffers(threading.local):
         power = max(size - 1, 0).bit_length()
         if power not in self._by_size:
             self._by_size[power] = torch.empty(1 << power, dtype=torch.uint8)
-        return self._by_size[power]
+        buffer = self._by_size[power]
+        if (kept := recorded_memory.get()) is not None:
+            kept.append(buffer)
+        return buffer

@@ -17,6 +17,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from stretto.kernels.buffers import recorded_memory
 from stretto.kernels.pool import (
     HEAD,
     Args,
@@ -62,7 +63,8 @@ class Program:
     `deferred` to the first call of the program.
 
     Only kernels of the pool are recorded; the caller sees to it that nothing else in the block matters, and
-    that the memory that the calls work on outlives the program.
+    that the memory that the calls work on outlives the program. Buffers (`buffers.py`) are kept by it: the
+    thread that recorded may have ended when the program runs.
     """
 
     def __init__(self, deferred: bool = False) -> None:
@@ -70,13 +72,16 @@ class Program:
         self._threads = torch.get_num_threads()
         self._args: list[Args] = []
         self._entries: list[int] = []
+        self._memory: list[torch.Tensor] = []
 
     def __enter__(self) -> Program:
-        self._token = recorded_calls.set(self._record)
+        self._tokens = recorded_calls.set(self._record), recorded_memory.set(self._memory)
         return self
 
     def __exit__(self, *error: object) -> None:
-        recorded_calls.reset(self._token)
+        calls, memory = self._tokens
+        recorded_calls.reset(calls)
+        recorded_memory.reset(memory)
         addresses = map(ctypes.addressof, self._args)
         pairs = list(zip(self._entries, addresses, strict=True))
         self._calls = np.array(pairs, np.int64).reshape(-1, 2)

@@ -1,5 +1,9 @@
+import threading
+import weakref
+
 import torch
 
+from stretto.kernels.buffers import Buffers
 from stretto.kernels.linear import Linear
 from stretto.kernels.program import Program
 from stretto.kernels.rms_norm import rms_norm
@@ -31,6 +35,30 @@ def test_calls_are_made_while_they_are_recorded_and_again_on_new_values(nan):
     program()
     rms_norm(again, again, program.weight, 1e-5)
     assert torch.equal(out, layer(again))
+
+
+def test_buffers_of_the_thread_that_recorded_outlive_it(nan):
+    layer = Linear(torch.randn(500, 96), quantization="int8")
+    x, out, alive = torch.randn(30, 96), nan(30, 500), []
+    buffers = Buffers()
+
+    def record_and_end():
+        with Program() as program:
+            alive.append(weakref.ref(buffers.least(64)))
+            layer(x, out)
+        alive.append(program)
+
+    thread = threading.Thread(target=record_and_end)
+    thread.start()
+    thread.join()
+    buffer, program = alive
+    assert buffer() is not None
+    expected = out.clone()
+    out.fill_(float("nan"))
+    program()
+    assert torch.equal(out, expected)
+    del program, alive
+    assert buffer() is None
 
 
 def test_deferred_calls_are_made_by_the_program_alone(nan):
