@@ -12,9 +12,7 @@ recorded_memory: ContextVar[list[torch.Tensor] | None] = ContextVar("recorded_me
 
 
 class Buffers(threading.local):
-    """Each thread that calls has its own; one buffer for every power of two, which stays where it is until the
-    thread ends.
-    """
+    """Each thread that calls has its own, until it ends; one for every power of two, which stays where it is."""
 
     def __init__(self) -> None:
         self._by_size: dict[int, torch.Tensor] = {}

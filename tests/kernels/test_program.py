@@ -39,25 +39,26 @@ def test_calls_are_made_while_they_are_recorded_and_again_on_new_values(nan):
 
 def test_buffers_of_the_thread_that_recorded_outlive_it(nan):
     layer = Linear(torch.randn(500, 96), quantization="int8")
-    x, out, alive = torch.randn(30, 96), nan(30, 500), []
+    x, out, made = torch.randn(30, 96), nan(30, 500), []
     buffers = Buffers()
 
     def record_and_end():
         with Program() as program:
-            alive.append(weakref.ref(buffers.least(64)))
+            buffer = weakref.ref(buffers.least(64))
             layer(x, out)
-        alive.append(program)
+        made.extend([program, buffer])
 
     thread = threading.Thread(target=record_and_end)
     thread.start()
     thread.join()
-    buffer, program = alive
+    program, buffer = made
     assert buffer() is not None
     expected = out.clone()
     out.fill_(float("nan"))
     program()
     assert torch.equal(out, expected)
-    del program, alive
+    made.clear()
+    program = None
     assert buffer() is None
 
 
