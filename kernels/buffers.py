@@ -12,7 +12,7 @@ recorded_memory: ContextVar[list[torch.Tensor] | None] = ContextVar("recorded_me
 
 
 class Buffers(threading.local):
-    """Each thread that calls has its own until it ends: for every power of two one, which stays in its place."""
+    """Each thread that calls has its own until it ends: one for every power of two, which stays in place."""
 
     def __init__(self) -> None:
         self._by_size: dict[int, torch.Tensor] = {}

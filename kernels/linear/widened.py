@@ -123,7 +123,7 @@ def product(bits: int, table: int) -> Kernel:
 _RowsArgs = arguments("out blocks index rows depth inner words block")
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[misc]
+@intrinsic(prefer_literal=True)
 def _entry(typing: Any, address: Any, index: Any, size: Any) -> Any:
     """The index-th number of so many bytes behind an address, float16 or float32, as float32."""
     half = size.literal_value == 2
