@@ -16,7 +16,7 @@ import torch
 
 from stretto.kernels.apply_controls.cpu import apply_controls_kernel
 from stretto.kernels.cache import Busy
-from stretto.kernels.linear import cpu, integer, quantized, rounding
+from stretto.kernels.linear import cpu, integer, quantized, rounding, stepped, widened
 from stretto.kernels.logprobs.cpu import logprobs_kernel
 from stretto.kernels.paged_attention.cpu import attention
 from stretto.kernels.pool import Kernel
@@ -39,7 +39,7 @@ class Network(NamedTuple):
     kv_bytes: int = 4
     """Of a number in the KV cache."""
     weights: tuple[str, ...] = ()
-    """How linear layers store them: names of torch's types, or of `quantized.FORMATS`."""
+    """How linear layers store them: names of torch's types, of `quantized.FORMATS` or `stepped.KERNELS`."""
 
     def kernels(self) -> dict[str, Kernel]:
         """By name, in a good order: what is quickly compiled and shows whether anything has to be, then what
@@ -57,6 +57,8 @@ class Network(NamedTuple):
 
 def linear(weights: str) -> dict[str, Kernel]:
     """What layers call that store their weights so; quantized ones are made with one of them."""
+    if weights in stepped.KERNELS:
+        return widened.kernels(weights)
     if form := quantized.FORMATS.get(weights):
         return {
             f"rounding to {weights}": rounding.rounding(form),

@@ -60,8 +60,8 @@ class Linear:
             return {f"linear {str(dtype).removeprefix('torch.')}": cpu.product(dtype)}
         fmt = self._weight.format
         if self._multiply is widened.multiply:
-            multiply, rows = widened.kernels(fmt)
-            return {f"linear {fmt}": multiply, f"rows of {fmt}": rows}
+            kernels: dict[str, Kernel] = widened.kernels(fmt.name)
+            return kernels
         name = f"int{fmt.bits}"
         return {f"linear {name}": integer.product(fmt), f"rows of {name}": integer.gather(fmt)}
 

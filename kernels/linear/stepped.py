@@ -23,8 +23,18 @@ class Format(NamedTuple):
     table: torch.dtype
     """Of scales and minima: float16 or float32."""
 
-    def __str__(self) -> str:
-        return f"{self.bits}-bit steps by {self.group}, {str(self.table).removeprefix('torch.')}"
+    @property
+    def name(self) -> str:
+        """Of the kernels that it takes, in `KERNELS`."""
+        return f"{self.bits}-bit steps, {str(self.table).removeprefix('torch.')}"
+
+
+KERNELS = {
+    f"{bits}-bit steps, {table}": (bits, size)
+    for bits in (4, 8)
+    for table, size in (("float16", 2), ("float32", 4))
+}
+"""What kernels there are for steps: bits of a step, and bytes of a scale or minimum, by name."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 
 from stretto.kernels import llvm
 from stretto.kernels.linear.cpu import AHEAD, COLUMNS, PANELS, ROWS, deliver
-from stretto.kernels.linear.stepped import Format, Packed, Stepped
+from stretto.kernels.linear.stepped import KERNELS, Packed, Stepped
 from stretto.kernels.linear.stepped import pack as pack_columns
 from stretto.kernels.pool import (
     Kernel,
@@ -169,9 +169,10 @@ def pack(matrix: Stepped) -> Packed:
     return pack_columns(matrix, COLUMNS)
 
 
-def kernels(form: Format) -> tuple[Kernel, Kernel]:
-    """Of `multiply` and `rows`, for one format."""
-    return product(form.bits, form.table.itemsize), gather(form.bits, form.table.itemsize)
+def kernels(name: str) -> dict[str, Kernel]:
+    """What `multiply` and `rows` call for a format whose kernels have that name."""
+    sizes = KERNELS[name]
+    return {f"linear {name}": product(*sizes), f"rows of {name}": gather(*sizes)}
 
 
 def rows(packed: Packed, index: torch.Tensor) -> torch.Tensor:
@@ -179,7 +180,7 @@ def rows(packed: Packed, index: torch.Tensor) -> torch.Tensor:
     index = index.int().contiguous()
     out = torch.empty(len(index), packed.depth)
     inner, block = packed.blocks.shape[1:]
-    kernels(packed.format)[1](
+    gather(packed.format.bits, packed.format.table.itemsize)(
         threads_for(out.numel(), GRAIN),
         out.data_ptr(),
         packed.blocks.data_ptr(),
@@ -198,7 +199,7 @@ def multiply(out: torch.Tensor, x: torch.Tensor, packed: Packed, bias: torch.Ten
     threads = torch.get_num_threads()
     tiles = -(-len(x) // ROWS)
     groups, inner, block = packed.blocks.shape
-    kernels(packed.format)[0](
+    product(packed.format.bits, packed.format.table.itemsize)(
         threads,
         out.data_ptr(),
         x.data_ptr(),

@@ -52,7 +52,8 @@ def network_of(config: ModelConfig, loader: Loader, quantization: str) -> Networ
     """What decides about the kernels, as far as it is known before the weights are."""
     from stretto.kernels.warm import Network
 
-    weights = {"none": (config.dtype,), "int4": ("int4", "int8")}.get(quantization, (quantization,))
+    stored = loader.step_kernels() or (config.dtype,)
+    weights = {"none": stored, "int4": ("int4", "int8")}.get(quantization, (quantization,))
     group = config.num_heads // config.num_kv_heads
     return Network(config.head_dim, group, loader.kv_dtype.itemsize, weights)
 

@@ -87,6 +87,11 @@ class Loader:
         self.kernels |= layer.kernels
         return layer
 
+    def step_kernels(self) -> tuple[str, ...]:
+        """Names of the kernels for what is stored as steps, as in `kernels.linear.stepped`."""
+        found = (self._weights.steps(name) for name in sorted(self._names))
+        return tuple(sorted({steps.format.name for steps in found if steps is not None}))
+
     def _steps(self, names: Sequence[str]) -> Stepped | None:
         """The named matrices as one of steps, where all are stored so, in one format."""
         parts = [self._weights.steps(f"{name}.weight") for name in names]

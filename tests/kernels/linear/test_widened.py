@@ -10,7 +10,7 @@ FORMATS = [
     Format(4, 32, torch.float32),
     Format(8, 16, torch.float32),
 ]
-each_format = pytest.mark.parametrize("form", FORMATS, ids=str)
+each_format = pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 
 
 def matrix(width: int, depth: int, form: Format) -> Stepped:
@@ -81,4 +81,4 @@ def test_no_rows_give_no_rows(form):
 
 @each_format
 def test_the_kernels_are_named_after_the_format(form):
-    assert list(Linear(matrix(50, 32, form)).kernels) == [f"linear {form}", f"rows of {form}"]
+    assert list(Linear(matrix(50, 32, form)).kernels) == [f"linear {form.name}", f"rows of {form.name}"]

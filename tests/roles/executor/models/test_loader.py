@@ -42,7 +42,12 @@ def test_layers_of_steps_compute_with_steps(tmp_path: Path) -> None:
     layer = loader.linear("a", "b")
     exact = torch.cat([stepped.weights(a), stepped.weights(b)]).T
     assert torch.equal(layer(x), exact + torch.tensor([0.0] * 5 + [1.0] * 3))
-    assert list(loader.kernels) == [f"linear {a.format}", f"rows of {a.format}"]
+    assert list(loader.kernels) == ["linear 4-bit steps, float16", "rows of 4-bit steps, float16"]
+
+
+def test_kernels_for_steps_are_known_before_the_layers(tmp_path: Path) -> None:
+    store(tmp_path, {"a": matrix(5, 4), "b": matrix(3, 8), "c": matrix(3, 4)}, {"d": torch.zeros(1)})
+    assert load(tmp_path).step_kernels() == ("4-bit steps, float16", "8-bit steps, float16")
 
 
 @pytest.mark.parametrize("names", [("a", "c"), ("a", "plain"), ("plain",)])
