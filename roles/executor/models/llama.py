@@ -136,13 +136,13 @@ class Llama:
         from stretto.roles.executor.models.replay import Replay  # imports what compiles kernels for the CPU
 
         calls = (CALLS + HEAD_NORMS * config.qk_norm) * config.num_layers
-        return Replay(self._run_layers, calls, config.hidden_size, max_len)
+        return Replay(self._run_layers, self._tail, calls, config.hidden_size, max_len)
 
     def __call__(self, ids: torch.Tensor, context: Context, cache: KVCache) -> Logits:
         residual = self._embed(ids).float()
         replay = self._replay
         if replay is not None and replay.takes(context, cache):
-            return partial(self._logits, *replay(residual, context, cache))
+            return partial(_all_of, replay(residual, context, cache))
         x = self._space.rows("x", len(ids), residual.shape[1], self.dtype)
         run = self._run_layers if replay is None else replay.once
         run(x, residual, context, cache, self._space)
@@ -164,8 +164,18 @@ class Llama:
 
     def _logits(self, x: torch.Tensor, residual: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         x, residual = x.index_select(0, rows), residual.index_select(0, rows)
-        rms_norm(x, x, self._norm, self._eps, residual=residual)
-        logits = self._head(x, out=self._space.rows("logits", len(x), self.vocab_size, self.dtype))
+        logits = self._tail(x, residual, self._space)
         if self.dtype is torch.float32:
             return logits
         return self._space.rows("float32 logits", len(x), self.vocab_size, torch.float32).copy_(logits)
+
+    def _tail(self, x: torch.Tensor, residual: torch.Tensor, space: Workspace) -> torch.Tensor:
+        rms_norm(x, x, self._norm, self._eps, residual=residual)
+        return self._head(x, out=space.rows("logits", len(x), self.vocab_size, self.dtype))
+
+
+def _all_of(logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """The logits of all rows of a step, which are those that are asked for."""
+    if len(rows) != len(logits):
+        raise RuntimeError(f"logits of {len(rows)} rows wanted, of a step of {len(logits)} decodes")
+    return logits

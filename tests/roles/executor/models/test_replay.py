@@ -133,5 +133,5 @@ def test_layers_that_change_their_calls_are_an_error(
     bench.step([(0, random_ids(5), True)], admits={0: m.Sampling()})
     model._layers.pop()
     model._places = model._places[:-1]
-    with pytest.raises(RuntimeError, match="kernel calls in layers that make"):
+    with pytest.raises(RuntimeError, match="kernel calls in a network that makes"):
         bench.step([(1, random_ids(5), True)], admits={1: m.Sampling()})
