@@ -111,9 +111,9 @@ class _Block:
         self._ask(self._address, self._head, ahead)
 
     def _ask(self, address: Any, size: int, ahead: int) -> None:
-        """Ask for the lines that lie `ahead` bytes behind an address."""
+        """Ask for the lines that lie `ahead` bytes behind an address; they are read once."""
         for line in range(ahead, ahead + size, LINE):
-            llvm.prefetch(self._builder, _pointer(self._builder, address, line))
+            llvm.prefetch(self._builder, _pointer(self._builder, address, line), locality=0)
 
     def words(self, k: Any, ahead: int | None) -> list[Any]:
         """The k-th vector of each panel; those `ahead` bytes behind are asked for."""

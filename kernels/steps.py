@@ -43,7 +43,7 @@ class _Block:
 
     def _ask(self, address: Any, skip: int) -> None:
         hint = self._builder.add(address, I64(self._ahead + skip))
-        llvm.prefetch(self._builder, self._builder.inttoptr(hint, ir.IntType(8).as_pointer()))
+        llvm.prefetch(self._builder, self._builder.inttoptr(hint, ir.IntType(8).as_pointer()), locality=0)
 
     def _table_of(self, index: int) -> Any:
         kind, size = _TABLES[self._table], self._table
