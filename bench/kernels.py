@@ -29,6 +29,7 @@ import torch.nn.functional as F  # noqa: E402
 from stretto.kernels.apply_controls import BANS, BIAS, PENALTIES, State, apply_controls  # noqa: E402
 from stretto.kernels.apply_controls import reference as controls_reference  # noqa: E402
 from stretto.kernels.linear import Linear  # noqa: E402
+from stretto.kernels.linear.stepped import Stepped  # noqa: E402
 from stretto.kernels.logprobs import logprobs  # noqa: E402
 from stretto.kernels.logprobs import reference as logprobs_reference  # noqa: E402
 from stretto.kernels.paged_attention import paged_attention  # noqa: E402
@@ -46,8 +47,8 @@ from stretto.kernels.silu_and_mul import silu_and_mul  # noqa: E402
 HIDDEN, HEADS, KV_HEADS, DIM, WIDTH, VOCABULARY, PAGE = 576, 9, 3, 64, 1536, 49152, 16
 COPIES = 20
 """Layers' worth of weights or KV that calls rotate through: 20 gate-up matrices are 71 MB in float16."""
-BYTES = {"none": 2, "int8": 66 / 64, "int4": 20 / 32}
-"""Bytes of a weight, by quantization: scales and minima are float16."""
+BYTES = {"none": 2, "4-bit steps": 20 / 32, "int8": 66 / 64, "int4": 20 / 32}
+"""Bytes of a weight, by how it is stored: scales and minima are float16."""
 Call = Callable[[int], Any]
 """One call of an op; the argument counts the calls."""
 
@@ -131,7 +132,10 @@ def attentions() -> Iterator[Case]:
 def linears() -> Iterator[Case]:
     for width, depth in ((2 * WIDTH, HIDDEN), (HIDDEN, WIDTH), (VOCABULARY, HIDDEN)):
         weights = [torch.randn(width, depth).half() for _ in range(COPIES if width < VOCABULARY else 1)]
-        layers = {kind: [Linear(weight, None, kind) for weight in weights] for kind in BYTES}
+        layers = {
+            kind: [Linear(weight, None, kind) for weight in weights] for kind in ("none", "int8", "int4")
+        }
+        layers["4-bit steps"] = [Linear(any_steps(width, depth)) for _ in weights]
         wide = [weight.float() for weight in weights]
         packed = [torch.ops.quantized.linear_prepack_fp16(weight, None) for weight in wide]
         for rows in (1, 8, 32, 64, 256, 512):
@@ -149,8 +153,14 @@ def linears() -> Iterator[Case]:
             fbgemm = rotating(torch.ops.quantized.linear_dynamic_fp16, [(x, weight) for weight in packed])
             yield Case("linear float16", shape, kernels["none"], plain, *rates["none"])
             yield Case("linear float16 (torch: fbgemm)", shape, kernels["none"], fbgemm, *rates["none"])
-            for kind in ("int8", "int4"):
+            for kind in ("4-bit steps", "int8", "int4"):
                 yield Case(f"linear {kind}", shape, kernels[kind], plain, *rates[kind])
+
+
+def any_steps(width: int, depth: int) -> Stepped:
+    """A matrix of 4-bit steps, in groups of 32."""
+    words = torch.randint(-(2**31), 2**31, (width, depth // 8), dtype=torch.int64).int()
+    return Stepped(words, *torch.randn(2, width, depth // 32).half(), depth)
 
 
 def samples() -> Iterator[Case]:
