@@ -31,11 +31,11 @@ class Scratch(NamedTuple):
     values: Any
     """[32, width]: its values."""
     scores: Any
-    """[ROWS, 32]: scores, then weights."""
+    """[queries, 32], of those that meet a tile together: scores, then weights."""
     decays: Any
-    """[16], a lane for each query: what the sums so far are still worth."""
+    """[queries + 16]: what the sums so far are still worth."""
     tops: Any
-    """[16]: the largest scores under which the weights are."""
+    """The same shape: the largest scores under which the weights are."""
     here: Any
     """int64 [32]: where in the cache a tile's tokens are."""
     following: Any
@@ -62,20 +62,21 @@ def found_size(width: int) -> int:
 def scratch_bytes(queries: int, width: int) -> int:
     """Bytes of a thread's memory; queries: a multiple of QUERIES."""
     numbers = queries * (3 * width + 2 * LANES) + 2 * (queries // QUERIES) * LANES
-    return 4 * (numbers + 2 * TILE * width + ROWS * TILE + 2 * LANES) + 8 * (2 * TILE + width)
+    met = max(queries, ROWS) * (TILE + 2) + 2 * LANES
+    return 4 * (numbers + 2 * TILE * width + met) + 8 * (2 * TILE + width)
 
 
 @simd.device()
 def lay_out(at: int, queries: int, width: int) -> Any:
     values = at + 4 * TILE * width
     scores = values + 4 * TILE * width
-    decays = scores + 4 * TILE * ROWS
-    here = decays + 4 * 2 * LANES
+    decays = scores + 4 * TILE * max(queries, ROWS)
+    tops = decays + 4 * (max(queries, ROWS) + LANES)
+    here = tops + 4 * (max(queries, ROWS) + LANES)
     following, asked = here + 8 * TILE, here + 16 * TILE
     maxima = asked + 8 * width
     past = maxima + 4 * LANES * (queries // QUERIES)
     records = past + 4 * LANES * (queries // QUERIES)
-    tops = decays + 4 * LANES
     return Scratch(at, values, scores, decays, tops, here, following, asked, maxima, past, records, width)
 
 
@@ -177,20 +178,21 @@ def hide(s: Any, row: int, begin: int, end: int) -> None:
 
 
 @simd.device()
-def soften(s: Any, query: int, queries: int) -> None:
-    """Turn scores into weights under the largest so far: exactly 0 where hidden; what sees none keeps its
-    sums' bits. query: the first, a multiple of QUERIES.
+def soften(s: Any, query: int, queries: int, first: int) -> None:
+    """Turn up to QUERIES queries' scores into weights under the largest so far: exactly 0 where hidden; what
+    sees none keeps its sums' bits. query: the first, a multiple of QUERIES; first: its row of scores.
     """
     top = query // QUERIES * LANES
     before = simd.load(s.maxima, top)
-    highest = simd.larger(before, row_maxima(s.scores))
-    simd.store(s.decays, 0, simd.exp2_below(simd.sub(before, highest)))
+    highest = simd.larger(before, row_maxima(s.scores + 4 * TILE * first))
+    simd.store(s.decays, first, simd.exp2_below(simd.sub(before, highest)))
     simd.store(s.maxima, top, highest)
-    simd.store(s.tops, 0, highest)
+    simd.store(s.tops, first, highest)
     for row in range(queries):
-        largest, at = simd.spread(s.tops, row), record(s, query + row) + 8 * s.width
-        total = simd.mul(simd.load(at, 0), simd.spread(s.decays, row))
-        for i in range(row * TILE, row * TILE + TILE, LANES):
+        largest, at = simd.spread(s.tops, first + row), record(s, query + row) + 8 * s.width
+        total = simd.mul(simd.load(at, 0), simd.spread(s.decays, first + row))
+        start = (first + row) * TILE
+        for i in range(start, start + TILE, LANES):
             weights = simd.exp2_below(simd.sub(simd.load(s.scores, i), largest))
             simd.store(s.scores, i, weights)
             total = simd.add(total, weights)

@@ -13,42 +13,33 @@ def numbers():
     return np.random.default_rng(0)
 
 
-def product(function, queries, x, weights, out, decays):
+def product(function, x, weights, out, decays):
     """Call one of the two, which asks the caches for what is here already."""
 
     @numba.njit
-    def run(queries, x, weights, out, decays, cache, asked):
-        function(queries, x, DEPTH, weights, WIDE, DEPTH, out, WIDE, decays, cache, asked, 0)
+    def run(x, weights, out, decays, cache, asked):
+        function(x, DEPTH, weights, WIDE, DEPTH, out, WIDE, decays, cache, asked, 0)
 
     cache, asked = np.zeros(64, np.float32), np.zeros(DEPTH, np.int64)
     addresses = (array.ctypes.data for array in (x, weights, out, decays))
-    run(queries, *addresses, cache, asked.ctypes.data)
+    run(*addresses, cache, asked.ctypes.data)
 
 
-@pytest.mark.parametrize("queries", [1, tile.FEW, tile.FEW + 1, tile.QUERIES])
-def test_the_products_of_as_many_queries_as_are_asked_for(queries, numbers):
+def test_the_products_of_as_many_queries_as_there_is_code_for(numbers):
     x, weights = numbers.random((tile.QUERIES, DEPTH), np.float32), numbers.random((DEPTH, WIDE), np.float32)
     decays, before = (
         numbers.random(tile.QUERIES, np.float32),
         numbers.random((tile.QUERIES, WIDE), np.float32),
     )
     scores, sums = before.copy(), before.copy()
-    product(tile.dots, queries, x, weights, scores, decays)
-    product(tile.blend, queries, x, weights, sums, decays)
+    product(tile.dots, x, weights, scores, decays)
+    product(tile.blend, x, weights, sums, decays)
     expected = x @ weights
-    assert np.allclose(scores[:queries, : tile.TILE], expected[:queries, : tile.TILE], rtol=1e-6)
+    assert np.allclose(scores[:, : tile.TILE], expected[:, : tile.TILE], rtol=1e-6)
     joined = expected + before * decays[:, None]
-    assert np.allclose(sums[:queries, : tile.TILE], joined[:queries, : tile.TILE], rtol=1e-6)
+    assert np.allclose(sums[:, : tile.TILE], joined[:, : tile.TILE], rtol=1e-6)
     assert np.array_equal(scores[:, tile.TILE :], before[:, tile.TILE :])
     assert np.array_equal(sums[:, tile.TILE :], before[:, tile.TILE :])
-
-
-def test_a_query_has_the_same_bits_whichever_code_it_goes_through(numbers):
-    x, weights = numbers.random((tile.QUERIES, DEPTH), np.float32), numbers.random((DEPTH, WIDE), np.float32)
-    few, all_ = np.empty((2, tile.QUERIES, WIDE), np.float32)
-    product(tile.dots, tile.FEW, x, weights, few, x)
-    product(tile.dots, tile.QUERIES, x, weights, all_, x)
-    assert np.array_equal(few[: tile.FEW, : tile.TILE], all_[: tile.FEW, : tile.TILE])
 
 
 def test_the_largest_score_of_each_row(numbers):
