@@ -160,7 +160,8 @@ def linears() -> Iterator[Case]:
 def any_steps(width: int, depth: int) -> Stepped:
     """A matrix of 4-bit steps, in groups of 32."""
     words = torch.randint(-(2**31), 2**31, (width, depth // 8), dtype=torch.int64).int()
-    return Stepped(words, *torch.randn(2, width, depth // 32).half(), depth)
+    scales, minima = torch.randn(2, width, depth // 32).half()
+    return Stepped(words, scales, minima, depth)
 
 
 def samples() -> Iterator[Case]:
