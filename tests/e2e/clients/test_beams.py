@@ -11,10 +11,10 @@ ASKED = [(HOT, ""), ("Answer yes or no: is the sky blue?", ""), (HOT, "Cold")]
 """Questions, and how the answer begins."""
 TOKENS = 14
 KINDS = list(itertools.product((2, 4), (0.0, 1.0, 2.0), (True, False, "never")))
-TIE = 2e-3
+TIE = 1e-3
 """Candidates whose sums of log-probabilities are closer than this might change places by rounding.
 
-That of one token differs from transformers' by 5e-5 at most, and by 1e-5 on average.
+That of one token differs from transformers' by 5e-5 at most, and by 1e-5 on average; of all, by 7e-4 at most.
 """
 
 
