@@ -13,9 +13,10 @@ SCRIPTS = "scripts.json"
 """What a scripted model has instead of weights; `models.scripted` says what is in it."""
 
 
-STEPS = "steps.safetensors"
+STEPS = "stretto.steps"
 """The quantized matrices of a converted model once more, as steps: of each `<name>.words`, `.scales` and
-`.minima`, as in `kernels.linear.stepped`.
+`.minima`, as in `kernels.linear.stepped`. A safetensors file, but not by name: others would take it for
+weights.
 """
 
 
@@ -71,7 +72,7 @@ def _found(model_dir: Path) -> list[Path]:
     if single.exists():
         return [single]
     found = sorted(model_dir.glob("*.safetensors"))
-    return [file for file in found if not file.name.startswith(("consolidated", STEPS))]
+    return [file for file in found if not file.name.startswith("consolidated")]
 
 
 def _no_weights(model_dir: Path) -> str:
