@@ -51,6 +51,11 @@ def deliver(
         simd.store_first(out, to + column, total, n)
 
 
+def runs_and_splits(groups: int, tiles: int, threads: int) -> tuple[int, int]:
+    """Into how many runs of column groups, and of row tiles, a product is cut: some eight units a thread."""
+    return min(groups, 8 * threads), max(1, min(tiles, 8 * threads // groups))
+
+
 @functools.cache
 def product(dtype: torch.dtype) -> Kernel:
     """The kernel for one stored type. A unit of work is a run of column groups by a run of rows.
@@ -120,8 +125,7 @@ def multiply(out: torch.Tensor, x: torch.Tensor, packed: torch.Tensor, bias: tor
         rows,
         depth,
         out.shape[1],
-        min(groups, 8 * threads),
-        max(1, min(tiles, 8 * threads // groups)),
+        *runs_and_splits(groups, tiles, threads),
         out.stride(0),
         x.stride(0),
     )

@@ -21,15 +21,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from stretto.kernels import llvm, simd
+from stretto.kernels import simd
 from stretto.kernels.buffers import Buffers
 from stretto.kernels.dot import block_bytes, head_bytes, make_dot, make_unpack, row_bytes
 from stretto.kernels.linear.activations import make_round
-from stretto.kernels.linear.cpu import AHEAD, COLUMNS, PANELS, ROWS, deliver
+from stretto.kernels.linear.cpu import AHEAD, COLUMNS, PANELS, ROWS, deliver, runs_and_splits
+from stretto.kernels.linear.gathering import Args as GatherArgs
+from stretto.kernels.linear.gathering import entry, gather_rows
 from stretto.kernels.linear.quantized import FORMATS, Format, Packed
 from stretto.kernels.pool import (
     Kernel,
@@ -42,7 +41,6 @@ from stretto.kernels.pool import (
     share,
     thread_count,
     thread_index,
-    threads_for,
     unpack,
 )
 
@@ -58,8 +56,6 @@ LENGTH = 576
 """Inputs whose weights are multiplied with all tiles before the next: 28 KB, for the first cache. 1536 x 576
 of 8 bits, one core, at 512 rows: all inputs 1200 us, 576 1140."""
 
-GRAIN = 1 << 13
-"""Numbers of rows under which one thread gathers them."""
 
 _Args = arguments(
     "out x weight bias rounded unpacked rows depth width tile runs splits out_stride x_stride row_bytes"
@@ -145,20 +141,6 @@ def product(fmt: Format) -> Kernel:
     return kernel(_Args)(body)
 
 
-@intrinsic
-def _half(typing: Any, address: Any) -> Any:
-    """The float16 at an address, as float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        place = builder.inttoptr(values[0], ir.HalfType().as_pointer())
-        return builder.fpext(builder.load(place), llvm.F32)
-
-    return types.float32(types.int64), generate
-
-
-_RowsArgs = arguments("out blocks index rows depth inner block")
-
-
 @functools.cache
 def gather(fmt: Format) -> Kernel:
     """The kernel of `rows` for one format. A unit of work is a row."""
@@ -173,8 +155,8 @@ def gather(fmt: Format) -> Kernel:
             n = np.int64(index[row])
             block, column = a.blocks + n // COLUMNS * a.inner * a.block, n % COLUMNS
             for first in range(0, a.depth, group):
-                scale, words = _half(block + 2 * column), int32s(block + head)
-                minimum = _half(block + 2 * (COLUMNS + column)) if bits == 4 else np.float32(0)
+                scale, words = entry(block, column, 2), int32s(block + head)
+                minimum = entry(block, COLUMNS + column, 2) if bits == 4 else np.float32(0)
                 for k in range(min(group, a.depth - first)):
                     if bits == 8:
                         step = words[k // 4 * COLUMNS + column] >> 8 * (k % 4) & 255
@@ -186,25 +168,12 @@ def gather(fmt: Format) -> Kernel:
                 block += a.block
             row = claim(pointer)
 
-    return kernel(_RowsArgs)(body)
+    return kernel(GatherArgs)(body)
 
 
 def rows(packed: Packed, index: torch.Tensor) -> torch.Tensor:
     """See `quantized.rows`."""
-    index = index.int().contiguous()
-    out = torch.empty(len(index), packed.depth)
-    inner, block = packed.blocks.shape[1:]
-    gather(packed.format)(
-        threads_for(out.numel(), GRAIN),
-        out.data_ptr(),
-        packed.blocks.data_ptr(),
-        index.data_ptr(),
-        len(index),
-        packed.depth,
-        inner,
-        block,
-    )
-    return out
+    return gather_rows(gather(packed.format), packed, index)
 
 
 _buffers = Buffers()
@@ -232,8 +201,7 @@ def multiply(out: torch.Tensor, x: torch.Tensor, packed: Packed, bias: torch.Ten
         depth,
         packed.width,
         tile,
-        min(groups, 8 * threads),
-        max(1, min(tiles, 8 * threads // groups)),
+        *runs_and_splits(groups, tiles, threads),
         out.stride(0),
         x.stride(0),
         stride,

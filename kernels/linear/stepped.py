@@ -84,7 +84,6 @@ class Packed:
     format: Format
     width: int
     depth: int
-    columns: int
 
 
 def pack(matrix: Stepped, columns: int) -> Packed:
@@ -100,7 +99,7 @@ def pack(matrix: Stepped, columns: int) -> Packed:
 
     parts = [by_columns(part) for part in (matrix.scales, matrix.minima, matrix.words)]
     blocks = torch.cat(parts, dim=2)
-    return Packed(blocks, form, width, matrix.depth, columns)
+    return Packed(blocks, form, width, matrix.depth)
 
 
 def weights(matrix: Stepped) -> torch.Tensor:

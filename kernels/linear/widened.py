@@ -16,12 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from stretto.kernels import llvm
-from stretto.kernels.linear.cpu import AHEAD, COLUMNS, PANELS, ROWS, deliver
+from stretto.kernels.linear.cpu import AHEAD, COLUMNS, PANELS, ROWS, deliver, runs_and_splits
+from stretto.kernels.linear.gathering import Args as GatherArgs
+from stretto.kernels.linear.gathering import entry, gather_rows
 from stretto.kernels.linear.stepped import KERNELS, Packed, Stepped
 from stretto.kernels.linear.stepped import pack as pack_columns
 from stretto.kernels.pool import (
@@ -32,7 +30,6 @@ from stretto.kernels.pool import (
     int32s,
     kernel,
     share,
-    threads_for,
     unpack,
 )
 from stretto.kernels.steps import LINE, make_step_tile, make_widen
@@ -43,8 +40,6 @@ SLICE = 144
 twentieth more time."""
 BLOCK = 32 * ROWS
 """Rows that one widening serves."""
-GRAIN = 1 << 13
-"""Numbers of rows under which one thread gathers them."""
 
 _few4h, _few4f, _few8h, _few8f = (
     make_step_tile(ROWS, PANELS, bits, table, AHEAD) for bits in (4, 8) for table in (2, 4)
@@ -120,23 +115,6 @@ def product(bits: int, table: int) -> Kernel:
     return kernel(_Args)(body)
 
 
-_RowsArgs = arguments("out blocks index rows depth inner words block")
-
-
-@intrinsic(prefer_literal=True)
-def _entry(typing: Any, address: Any, index: Any, size: Any) -> Any:
-    """The index-th number of so many bytes behind an address, float16 or float32, as float32."""
-    half = size.literal_value == 2
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        place = builder.add(values[0], builder.mul(values[1], llvm.I64(size.literal_value)))
-        kind = ir.HalfType() if half else llvm.F32
-        stored = builder.load(builder.inttoptr(place, kind.as_pointer()))
-        return builder.fpext(stored, llvm.F32) if half else stored
-
-    return types.float32(types.int64, types.int64, size), generate
-
-
 @functools.cache
 def gather(bits: int, table: int) -> Kernel:
     """The kernel of `rows`. A unit of work is a row."""
@@ -144,6 +122,7 @@ def gather(bits: int, table: int) -> Kernel:
 
     def body(pointer: Any) -> None:
         a = unpack(pointer)
+        rows_of_words = (a.block // COLUMNS - 2 * table) // 4
         out, index = floats(a.out), int32s(a.index)
         row = claim(pointer)
         while row < a.rows:
@@ -151,9 +130,9 @@ def gather(bits: int, table: int) -> Kernel:
             block, column = a.blocks + n // COLUMNS * a.inner * a.block, n % COLUMNS
             at = row * a.depth
             for _ in range(a.inner):
-                scale, minimum = _entry(block, column, table), _entry(block, COLUMNS + column, table)
+                scale, minimum = entry(block, column, table), entry(block, COLUMNS + column, table)
                 words = int32s(block + 2 * table * COLUMNS)
-                for word in range(a.words):
+                for word in range(rows_of_words):
                     stored = words[word * COLUMNS + column]
                     for j in range(per_word):
                         out[at] = scale * np.float32(stored >> bits * j & mask) + minimum
@@ -161,7 +140,7 @@ def gather(bits: int, table: int) -> Kernel:
                 block += a.block
             row = claim(pointer)
 
-    return kernel(_RowsArgs)(body)
+    return kernel(GatherArgs)(body)
 
 
 def pack(matrix: Stepped) -> Packed:
@@ -177,21 +156,7 @@ def kernels(name: str) -> dict[str, Kernel]:
 
 def rows(packed: Packed, index: torch.Tensor) -> torch.Tensor:
     """Rows of the matrix as float32 [n, K]; index: integers [n], each in [0, N)."""
-    index = index.int().contiguous()
-    out = torch.empty(len(index), packed.depth)
-    inner, block = packed.blocks.shape[1:]
-    gather(packed.format.bits, packed.format.table.itemsize)(
-        threads_for(out.numel(), GRAIN),
-        out.data_ptr(),
-        packed.blocks.data_ptr(),
-        index.data_ptr(),
-        len(index),
-        packed.depth,
-        inner,
-        packed.format.group * packed.format.bits // 32,
-        block,
-    )
-    return out
+    return gather_rows(gather(packed.format.bits, packed.format.table.itemsize), packed, index)
 
 
 def multiply(out: torch.Tensor, x: torch.Tensor, packed: Packed, bias: torch.Tensor | None) -> None:
@@ -212,8 +177,7 @@ def multiply(out: torch.Tensor, x: torch.Tensor, packed: Packed, bias: torch.Ten
         packed.format.group * packed.format.bits // 32,
         32 // packed.format.bits,
         block,
-        min(groups, 8 * threads),
-        max(1, min(tiles, 8 * threads // groups)),
+        *runs_and_splits(groups, tiles, threads),
         out.stride(0),
         x.stride(0),
     )
